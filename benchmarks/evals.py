@@ -56,7 +56,7 @@ def suite_of_choices(folder: Path) -> Path:
     """The sandbox's MMLU group with five solved examples: the frozen one and each subject's first four questions."""
     import yaml
 
-    from q36eval.evals.frozen import write_frozen
+    from benchmarks.frozen import write_frozen
 
     records = {}
     for path in sorted((FROZEN / "mmlu").glob("*.jsonl")):

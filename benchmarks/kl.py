@@ -1,25 +1,20 @@
-"""What a divergence costs beside the forward pass it is taken from: `python benchmarks/kl.py [--device cuda]`.
+"""What a divergence costs beside the forward pass it is taken from, on a GPU: `python benchmarks/kl.py`.
 
-On a GPU, at the full shape of Qwen3.6-35B-A3B with random weights: the divergence stage alone against copying the same
-bytes, chunked torch, torch.compile and Liger-Kernel (where it is installed); a scored forward pass against the same
-forward pass with its own head; the peak memory of both. On a CPU, on the sandbox: the whole KL probe against the bare
-forward pass over the same tokens. Every ratio is measured within one run, as median (smallest to largest) of rounds.
+At the full shape of Qwen3.6-35B-A3B with random weights: the divergence stage alone against copying the same bytes,
+chunked torch and torch.compile; a scored forward pass against the same forward pass with its own head; the peak memory
+of both. Every ratio is measured within one run, as median (smallest to largest) of rounds.
 """
 
 import argparse
 import json
 import statistics
 import sys
-import tempfile
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
-
-from q36eval.probes import Progress, Sink
 
 sys.path[0] = str(Path(__file__).resolve().parents[1])  # this folder's kl.py must not hide the package
 
@@ -78,20 +73,6 @@ def in_torch(reference: Tensor, branch: Tensor, labels: Tensor) -> tuple[Tensor,
     )
 
 
-def liger(reference: Tensor, branch: Tensor) -> Callable[[], Any] | None:
-    """Liger-Kernel's KL(p || q), which wants log-probabilities: one figure of our seven."""
-    try:
-        from liger_kernel.ops.kl_div import LigerKLDivLossFunction
-    except ImportError:
-        return None
-
-    def call() -> Any:
-        log_q, log_p = torch.log_softmax(branch, -1), torch.log_softmax(reference, -1)
-        return LigerKLDivLossFunction.apply(log_q, log_p, "none", True)
-
-    return call
-
-
 def fused(reference: Tensor, branch: Tensor, labels: Tensor) -> Any:
     """Figures of float32 logits [T, V] by the kernel."""
     from q36eval.kl.scoring import FigureBuffer
@@ -122,9 +103,6 @@ def stage(rows: int = 512) -> dict[str, Any]:
         "torch": lambda: in_torch(reference, branch, labels),
         "torch.compile": lambda: compiled(reference, branch, labels),
     }
-    with_liger = liger(reference, branch)
-    if with_liger is not None:
-        calls["liger"] = with_liger
     times = Stopwatch()(calls)
     moved = 2 * reference.nbytes
     print(f"divergence stage, {rows} × {VOCABULARY} float32 logits of each")
@@ -231,99 +209,13 @@ def peak(call: Callable[[], Any]) -> int:
     return torch.cuda.max_memory_allocated()
 
 
-def rounding() -> dict[str, float]:
-    """KL of float32 logits from the same logits rounded to BF16, on random logits of several scales."""
-    torch.manual_seed(1)
-    divergences = {}
-    for scale in (1.0, 3.0, 6.0):
-        logits = torch.randn(256, VOCABULARY, device="cuda") * scale
-        labels = torch.zeros(256, dtype=torch.long, device="cuda")
-        rounded = logits.bfloat16().float()
-        divergences[str(scale)] = float(fused(logits, rounded, labels).forward_kl.mean())
-    print(
-        "KL(float32 logits ‖ rounded to BF16), normal logits: "
-        + ", ".join(f"σ {k}: {v:.2e}" for k, v in divergences.items())
-    )
-    return divergences
-
-
-class Outcomes(Sink):
-    """What the runner writes, kept in memory: history is not what is measured here."""
-
-    def __init__(self) -> None:
-        self.items: list[Any] = []
-        self.measurements: list[Any] = []
-
-    def add_items(self, outcomes: Any) -> None:
-        self.items.extend(outcomes)
-
-    def add_measurement(self, measurement: Any) -> None:
-        self.measurements.append(measurement)
-
-    def add_failure(self, failure: Any) -> None:
-        raise SystemExit(failure.reason)
-
-    def known_items(self) -> Any:
-        return self.items
-
-
-class Silent(Progress):
-    def stage(self, title: str, total: int) -> None: ...
-
-    def advance(self, count: int = 1) -> None: ...
-
-
-def sandbox(branch: str, rounds: int = 5) -> dict[str, Any]:
-    """The KL probe on the sandbox, its reference captured before, against the bare forward pass over its tokens."""
-    from q36eval.config.paths import Paths
-    from q36eval.engines import EngineOptions, open_engine
-    from q36eval.kl.probe import KLProbe
-    from q36eval.run.materials import corpus_of
-    from q36eval.run.reference import local_reference
-    from q36eval.run.rounds import measure_branch, plan_probes
-
-    paths = Paths.default()
-    folder = paths.data / "sandbox"
-    probe = KLProbe(corpus_of("sandbox", None, paths)[1])
-    engine = open_engine(folder / branch)
-    works = plan_probes([probe], engine.tokenizer, Outcomes())
-    requests = [request for work in works for item in work.items for request in item.scores]
-    tokens = sum(len(request.token_ids) for request in requests)
-    times: dict[str, list[float]] = {"forward": [], "probe": []}
-    with tempfile.TemporaryDirectory() as place:
-        reference = local_reference(folder / "bf16", Path(place), EngineOptions())
-        answers = reference.answers(works, Silent())
-        answers.answer([(work, work.items) for work in works])
-        for _ in range(rounds):
-            started = time.perf_counter()
-            for _each in engine.score(requests):
-                pass
-            times["forward"].append(time.perf_counter() - started)
-            started = time.perf_counter()
-            sink = Outcomes()
-            measure_branch(lambda: engine, works, answers, sink, Silent())
-            times["probe"].append(time.perf_counter() - started)
-    print(f"sandbox, {branch}: {len(requests)} windows, {tokens} tokens, bare forward {spread(times['forward'])} s")
-    print(
-        f"  whole KL probe, reference captured: {spread(times['probe'])} s; / bare forward "
-        f"{ratio(times['probe'], times['forward'])}"
-    )
-    return {"tokens": tokens, "seconds": times}
-
-
 def main() -> None:
-    """Run what the device allows, print, write JSON."""
+    """Run, print, write JSON."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--device", default="cpu", choices=["cpu", "cuda"])
-    parser.add_argument("--branch", default="fp8-head", help="of the sandbox, on a CPU")
     parser.add_argument("--out", type=Path)
     arguments = parser.parse_args()
-    figures: dict[str, Any] = {}
-    if arguments.device == "cpu":
-        figures["sandbox"] = sandbox(arguments.branch)
-    else:
-        print(f"{torch.cuda.get_device_name()}, torch {torch.__version__}")
-        figures = {"stage": stage(), "rounding": rounding(), "scored": scored_forward()}
+    print(f"{torch.cuda.get_device_name()}, torch {torch.__version__}")
+    figures = {"stage": stage(), "scored": scored_forward()}
     if arguments.out:
         arguments.out.write_text(json.dumps(figures, indent=1, default=str))
 

@@ -36,7 +36,7 @@ def in_blocks(strata: Mapping[K, str], clusters: Mapping[K, str], block_items: i
     if block_items < 1:
         raise ValueError(f"a block holds at least one item, not {block_items}")
     members = members_of(strata, clusters)
-    order = _interleaved(_by_stratum(members, strata), seed)
+    order = interleaved(strata, clusters, seed)
     blocks: list[list[K]] = [[]]
     for cluster in order:
         if len(blocks[-1]) >= block_items:
@@ -49,8 +49,13 @@ def in_blocks(strata: Mapping[K, str], clusters: Mapping[K, str], block_items: i
 
 
 def interleaved(strata: Mapping[K, str], clusters: Mapping[K, str], seed: str) -> list[str]:
-    """The clusters of the keys in such an order, without blocks."""
-    return _interleaved(_by_stratum(members_of(strata, clusters), strata), seed)
+    """The clusters of the keys in such an order: the i-th of n of its stratum at (i + u) / n, with u a seeded share."""
+    placed = []
+    for stratum, own in _by_stratum(members_of(strata, clusters), strata).items():
+        offset = _uniform(f"{seed}\0stratum\0{stratum}")
+        shuffled = sorted(own, key=lambda cluster: _uniform(f"{seed}\0cluster\0{cluster}"))
+        placed += [((i + offset) / len(shuffled), cluster) for i, cluster in enumerate(shuffled)]
+    return [cluster for _, cluster in sorted(placed)]
 
 
 def members_of(strata: Mapping[K, str], clusters: Mapping[K, str]) -> dict[str, list[K]]:
@@ -68,16 +73,6 @@ def _by_stratum(members: Mapping[str, Sequence[K]], strata: Mapping[K, str]) -> 
         names = sorted({strata[key] for key in keys})
         by_stratum.setdefault("+".join(names), []).append(cluster)
     return by_stratum
-
-
-def _interleaved(by_stratum: Mapping[str, Sequence[str]], seed: str) -> list[str]:
-    """All clusters: the i-th of n of its stratum, in seeded order, stands at (i + u) / n, with u a seeded share."""
-    placed = []
-    for stratum, clusters in by_stratum.items():
-        offset = _uniform(f"{seed}\0stratum\0{stratum}")
-        shuffled = sorted(clusters, key=lambda cluster: _uniform(f"{seed}\0cluster\0{cluster}"))
-        placed += [((i + offset) / len(shuffled), cluster) for i, cluster in enumerate(shuffled)]
-    return [cluster for _, cluster in sorted(placed)]
 
 
 def _uniform(text: str) -> float:

@@ -64,8 +64,6 @@ class Encoder:
         self._max_length = max_length
         self._same: dict[int, int] = {}
         self._known: dict[str, list[int]] = {}
-        self._context: tuple[str, list[int]] | None = None
-        self._in_batches: bool | None = None
         self._eos = tokenizer.decode([tokenizer.eos_token_id], skip_special_tokens=False)
         has_bos = tokenizer.bos_token_id is not None
         self._prefix = int(tokenizer.bos_token_id if has_bos else tokenizer.eos_token_id)
@@ -103,32 +101,16 @@ class Encoder:
     def read_together(self, instances: Iterable[Any]) -> None:
         """Have all texts of these lm-eval instances encoded by all cores at once, for the `encode` that follows.
 
-        What is not worth it is left to those calls, and so is all of a tokenizer that encodes no batches alike.
+        What is not worth it is left to those calls.
         """
         texts = {text: None for instance in instances for text in _texts_of(instance)}
         self._known = {}
-        if sum(map(len, texts)) < WORTH_TOGETHER or self._in_batches is False:
+        if sum(map(len, texts)) < WORTH_TOGETHER:
             return
-        if self._in_batches is None:
-            tried = sorted(texts, key=len, reverse=True)  # the longest shows what would be cut
-            tried = [next(filter(kind, tried), "") for kind in (self._is_special, lambda t: not self._is_special(t))]
-            self._in_batches = [self._encode(text) for text in tried] == self._batch(tried)
-        if self._in_batches:
-            self._known = dict(zip(texts, self._batch(list(texts)), strict=True))
-
-    def _batch(self, texts: list[str]) -> list[list[int]]:
-        """Each as `_encode`; nothing where this tokenizer has no batches, or not surely the same."""
-        from transformers import PreTrainedTokenizerFast
-
-        backend = getattr(self._tokenizer, "backend_tokenizer", None)
-        kind, plain = type(self._tokenizer), PreTrainedTokenizerFast
-        if backend is None or kind.encode is not plain.encode or kind._encode_plus is not plain._encode_plus:
-            return []  # it may prepare texts in a way of its own
-        encode, known = getattr(backend, "encode_batch_fast", backend.encode_batch), dict[str, list[int]]()
         for special in (False, True):
-            own = [text for text in texts if self._is_special(text) == special]
-            known |= {text: each.ids for text, each in zip(own, encode(own, add_special_tokens=special), strict=True)}
-        return [known[text] for text in texts]
+            if own := [text for text in texts if self._is_special(text) == special]:
+                ids = self._tokenizer(own, add_special_tokens=special, verbose=False)["input_ids"]
+                self._known |= dict(zip(own, ids, strict=True))
 
     def _is_special(self, text: str) -> bool:
         """Whether the tokenizer adds its own special tokens: not where a text brings its prefix token along."""
@@ -144,19 +126,13 @@ class Encoder:
         # RULER at 128k is hundreds of millions of tokens: one object a vocabulary entry, not 28 bytes a token
         return [self._same.setdefault(token, token) for token in (self._encode(text) if ids is None else ids)]
 
-    def _context_ids(self, text: str) -> list[int]:
-        """The same of a context, which the choices of a question have in common."""
-        if self._context is None or self._context[0] != text:
-            self._context = text, self._ids(text)
-        return self._context[1]
-
     def _pair(self, context: str, continuation: str) -> tuple[list[int], list[int]]:
         """`TemplateLM.loglikelihood` and `_encode_pair`: spaces at the context's end go to the continuation."""
         if context == "":
             ids = list(self._tokenizer.encode(continuation, add_special_tokens=False))
             return ([self._prefix], ids) if self._prefix != ids[0] else (ids[:1], ids[1:])
         context, continuation = _parted(context, continuation)
-        whole, start = self._ids(context + continuation), self._context_ids(context)
+        whole, start = self._ids(context + continuation), self._ids(context)
         return start, whole[len(start) :]
 
     def _windows(self, text: str) -> list[tuple[list[int], list[int]]]:

@@ -48,9 +48,6 @@ class Plan:
 
     items: Sequence[PlannedItem] = ()
     known: Known | None = None
-    partial: bool = False
-    """Whether they are a part of what the suite has, as a person asked."""
-
     weights: Mapping[str, float] | None = None
     """What a unit of each cluster counts, where items were drawn by margin and not all are evaluated."""
 
@@ -84,7 +81,7 @@ def accuracy(
     """
     clusters = paired_clusters(outcomes, scores, bounds=(0.0, 1.0), weights=plan.weights)
     items = plan.items if in_blocks else ()
-    laid_out = scheduled(clusters, outcomes, items, plan.family_of, plan.right, partial=plan.partial)
+    laid_out = scheduled(clusters, outcomes, items, plan.family_of, plan.right)
     clusters = with_families(laid_out, outcomes, plan.known)
     lost, gained = flip_counts(outcomes)
     note = f"{lost} items lost and {gained} gained (full marks under one of the two only)"

@@ -1,14 +1,13 @@
 """Frozen data: JSON Lines files under a folder with a SHA-256 manifest, written once and checked before every use."""
 
 import hashlib
-from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from q36eval.errors import UsageError
-from q36eval.files import canonical_json, json_sha256
+from q36eval.files import json_sha256
 
 MANIFEST = "manifest.json"
 
@@ -23,11 +22,7 @@ class FrozenFile(BaseModel):
 
 
 class Source(BaseModel):
-    """Where frozen rows come from: a split of a dataset at one commit. `features` is its schema.
-
-    The commit is what the cache's folder is called, which says nothing of the rows in it: only a pinned hash of them
-    does.
-    """
+    """Where frozen rows come from: a split of a dataset at one commit. `features` is its schema."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -37,16 +32,7 @@ class Source(BaseModel):
     revision: str = Field(pattern=r"^[0-9a-f]{40}$")
     licence: str
     rows: int = Field(ge=0)
-    rows_sha256: str = Field(pattern=r"^[0-9a-f]{64}$")
-    """Of all its rows as JSON Lines, also where only some are kept or others are made of them."""
-    verified: bool = False
-    """Whether that hash was pinned when they were frozen."""
     features: dict[str, Any] = Field(default_factory=dict)
-
-    @property
-    def part(self) -> str:
-        """What of the repository it is, as pins call it: `configuration/split`."""
-        return f"{self.config or 'default'}/{self.split}"
 
 
 class FrozenTask(BaseModel):
@@ -60,20 +46,6 @@ class FrozenTask(BaseModel):
     features: dict[str, Any] = Field(default_factory=dict)
 
 
-class ClusterCounts(BaseModel):
-    """How many items, in how many clusters of items that are right or wrong together, the largest of so many.
-
-    `effective_clusters` are so many of equal size as weigh as much (Kish, "Survey Sampling", 1965, section 8.2).
-    """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    items: int = Field(ge=0)
-    clusters: int = Field(ge=0)
-    effective_clusters: float = Field(ge=0)
-    largest: int = Field(ge=0)
-
-
 class Manifest(BaseModel):
     """What a frozen folder holds and what it was made from; `files` maps relative POSIX paths."""
 
@@ -85,8 +57,6 @@ class Manifest(BaseModel):
     sources: tuple[Source, ...] = ()
     tasks: dict[str, tuple[FrozenTask, ...]] = Field(default_factory=dict)
     """Group of a suite -> its tasks by lm-eval's names."""
-    clusters: dict[str, dict[str, ClusterCounts]] = Field(default_factory=dict)
-    """Group whose items were drawn here -> its tasks, one entry a length -> their clusters; "all" are those of all."""
     files: dict[str, FrozenFile]
 
     @property
@@ -96,29 +66,6 @@ class Manifest(BaseModel):
         if self.tasks:
             listed.append(self.model_dump(mode="json", include={"tasks"}))
         return json_sha256(listed)
-
-
-def write_frozen(
-    folder: Path,
-    name: str,
-    seed: int,
-    files: Mapping[str, Sequence[Mapping[str, Any]]],
-    made_from: Mapping[str, str],
-) -> Manifest:
-    """Write `files` (relative path -> records) as JSON Lines, then the manifest; files of an older manifest go.
-
-    The same input gives the same bytes.
-    """
-    for path in _listed_files(folder):
-        path.unlink()
-    entries = {}
-    for relative, records in sorted(files.items()):
-        path = folder / relative
-        path.parent.mkdir(parents=True, exist_ok=True)
-        body = "".join(canonical_json(record, ascii_only=False) + "\n" for record in records).encode()
-        path.write_bytes(body)
-        entries[relative] = FrozenFile(sha256=hashlib.sha256(body).hexdigest(), lines=len(records))
-    return write_manifest(folder, Manifest(name=name, seed=seed, made_from=dict(made_from), files=entries))
 
 
 def write_manifest(folder: Path, manifest: Manifest) -> Manifest:
@@ -146,13 +93,6 @@ def _present(folder: Path) -> list[Path]:
     """The files of a frozen folder; what a system or an editor hides there is not looked at."""
     files = (path for path in folder.rglob("*") if path.is_file() and path != folder / MANIFEST)
     return [path for path in files if not any(part.startswith(".") for part in path.relative_to(folder).parts)]
-
-
-def _listed_files(folder: Path) -> list[Path]:
-    """The files an existing manifest lists, those that are there. Nothing else in the folder is ours to remove."""
-    if not (folder / MANIFEST).exists():
-        return []
-    return [path for relative in read_manifest(folder).files if (path := folder / relative).exists()]
 
 
 def read_manifest(folder: Path) -> Manifest:

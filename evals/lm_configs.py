@@ -1,17 +1,16 @@
 """lm-eval's tasks as configurations: what a name stands for, and each task's file with the group's settings.
 
-lm-eval's index of all its tasks takes ten seconds; here only the folders that mention a name are indexed. RULER's
-generators download as soon as they are imported, so functions of a task that generates its data are resolved without
-them. Every configuration reads frozen files in the place of the hub.
+RULER's generators download as soon as they are imported, so functions of a task that generates its data are resolved
+without them. Every configuration reads frozen files in the place of the hub.
 """
 
 import contextlib
 import copy
 import io
-import re
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -44,8 +43,7 @@ def expand(names: Sequence[str]) -> list[NamedTask]:
     Raises:
         UsageError: lm-eval has no such name, or it stands for something that is not a task file.
     """
-    index: dict[str, Any] = {}
-    tasks = {task.name: task for name in names for task in _expand(name, index)}
+    tasks = {task.name: task for name in names for task in _expand(name)}
     return list(tasks.values())
 
 
@@ -57,18 +55,13 @@ def read_config(task: NamedTask) -> dict[str, Any]:
     """
     from lm_eval.tasks._yaml_loader import load_yaml
 
-    path = task_root() / task.config
+    path, config = task_root() / task.config, _unresolved(task)
     try:
-        config = dict(load_yaml(path, resolve_func=False))
         if config.pop("custom_dataset", None) is None:
             with quiet():
                 config = dict(load_yaml(path))
         else:
             config = _resolved(config, str(task_root()))
-    except FileNotFoundError as error:
-        raise UsageError(
-            "task-file-missing", f"lm-eval has no task file {path} any more; freeze the data anew."
-        ) from error
     except ImportError as error:
         missing = error.name or str(error)
         raise UsageError(
@@ -87,31 +80,38 @@ def read_config(task: NamedTask) -> dict[str, Any]:
 
 def runs_programs(task: NamedTask) -> bool:
     """Whether lm-eval says that scoring this task runs what the model wrote."""
+    return bool(_unresolved(task).get("unsafe_code"))
+
+
+def generates_data(task: NamedTask) -> bool:
+    """Whether lm-eval makes the documents of this task when it loads it."""
+    return "custom_dataset" in _unresolved(task)
+
+
+def _unresolved(task: NamedTask) -> dict[str, Any]:
+    """The configuration of a task with functions as paths."""
     from lm_eval.tasks._yaml_loader import load_yaml
 
     try:
-        return bool(load_yaml(task_root() / task.config, resolve_func=False).get("unsafe_code"))
+        return dict(load_yaml(task_root() / task.config, resolve_func=False))
     except FileNotFoundError as error:
         raise UsageError(
             "task-file-missing", f"lm-eval has no task file {task.config} any more; freeze the data anew."
         ) from error
 
 
-def generates_data(task: NamedTask) -> bool:
-    """Whether lm-eval makes the documents of this task when it loads it."""
-    from lm_eval.tasks._yaml_loader import load_yaml
-
-    return "custom_dataset" in load_yaml(task_root() / task.config, resolve_func=False)
-
-
-def _expand(name: str, index: dict[str, Any]) -> Iterator[NamedTask]:
+def _expand(name: str) -> Iterator[NamedTask]:
     from lm_eval.tasks._index import Kind
     from lm_eval.tasks._yaml_loader import load_yaml
 
-    entry = _entry(name, index)
+    entry = _index().get(name)
+    if entry is None:
+        raise UsageError(
+            "task-unknown", f"lm-eval {version('lm-eval')} has no task, group or tag {name!r}; correct the suite."
+        )
     if entry.kind is Kind.TAG:
         for member in sorted(entry.tags):
-            yield from _expand(member, index)
+            yield from _expand(member)
     elif entry.kind is Kind.GROUP:
         members = load_yaml(entry.yaml_path, resolve_func=False).get("task")
         for member in members if isinstance(members, list) else [members]:
@@ -119,7 +119,7 @@ def _expand(name: str, index: dict[str, Any]) -> Iterator[NamedTask]:
                 raise UsageError(
                     "task-unsupported", f"The group {name} of lm-eval changes its tasks; name the tasks themselves."
                 )
-            yield from _expand(member, index)
+            yield from _expand(member)
     elif entry.kind is Kind.TASK:
         yield NamedTask(name, entry.yaml_path.relative_to(task_root()).as_posix())
     else:
@@ -128,23 +128,13 @@ def _expand(name: str, index: dict[str, Any]) -> Iterator[NamedTask]:
         )
 
 
-def _entry(name: str, index: dict[str, Any]) -> Any:
-    if name in index:
-        return index[name]
+@cache
+def _index() -> dict[str, Any]:
     from lm_eval.tasks._index import TaskIndex
 
-    mention = re.compile(rb"(?<![\w-])" + re.escape(name.encode()) + rb"(?![\w-])")
-    folders = [path for path in task_root().iterdir() if path.is_dir()]
-    # most names begin with that of their folder
-    for folder in sorted(folders, key=lambda path: (not name.startswith(path.name), path.name)):
-        if any(mention.search(file.read_bytes()) for file in folder.rglob("*.yaml")):
-            with quiet():
-                index |= TaskIndex.build([folder])
-            if name in index:
-                return index[name]
-    raise UsageError(
-        "task-unknown", f"lm-eval {version('lm-eval')} has no task, group or tag {name!r}; correct the suite."
-    )
+    with quiet():
+        index: dict[str, Any] = TaskIndex.build([task_root()])
+    return index
 
 
 def _resolved(value: Any, root: str) -> Any:

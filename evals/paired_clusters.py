@@ -49,15 +49,12 @@ def scheduled(
     planned: Sequence[PlannedItem],
     family_of: Callable[[PlannedItem], str] = lambda item: "",
     right: Mapping[str, bool] | None = None,
-    *,
-    partial: bool = False,
 ) -> Clusters:
     """The same clusters with the block each was asked in and what was planned, known before any answer of the branch.
 
     `clusters` are those of `outcomes`, in the order of their first ones; `family_of` a planned item is the family of
-    its cluster, `right` says of the items that the reference was asked beforehand whether it gets them right, `partial`
-    that a part of the items was planned. As they are where the plan is not known, or a cluster lies in several blocks:
-    then only one look may be taken.
+    its cluster, `right` says of the items that the reference was asked beforehand whether it gets them right. As they
+    are where the plan is not known, or a cluster lies in several blocks: then only one look may be taken.
     """
     blocks: dict[str, set[int]] = {}
     for item in planned:
@@ -82,7 +79,6 @@ def scheduled(
         largest=largest,
         blocks=tuple(one_of[name].block for name in names),
         planned=_by_family(dict(sizes), one_of, family_of, largest, solved),
-        partial=partial,
         last_bet=next(iter(drawn.values())).last_bet if drawn else None,
         weights=tuple(drawn[name].weight for name in names) if drawn else None,
         first=_by_family(weighted, one_of, family_of, largest) if drawn else None,

@@ -53,11 +53,6 @@ class EvalsProbe(Probe):
         self.skipped = self._loaded.skipped
         self.measured_on = self._loaded.measured_on
 
-    @property
-    def unverified(self) -> Sequence[str]:
-        """Repositories of frozen items whose rows no pinned hash vouches for."""
-        return self._loaded.unverified
-
     def check_tokenizer(self, tokenizer_sha256: str) -> None:
         """Refuse to ask documents that were cut to length for another tokenizer.
 
@@ -297,11 +292,7 @@ class EvalsProbe(Probe):
         for group in self._loaded.groups:
             if group.measure == "accuracy":
                 own = [outcome for outcome in outcomes if outcome.group == group.name]
-                plan = Plan(
-                    [item for item in self._planned if item.group == group.name],
-                    self._known,
-                    self._max_items is not None,
-                )
+                plan = Plan([item for item in self._planned if item.group == group.name], self._known)
                 figures += [each for each in accuracies(group, own, plan, slices) if each.key in keys]
         return figures
 
@@ -319,9 +310,7 @@ class EvalsProbe(Probe):
 
     def summarize(self, outcomes: Sequence[ItemOutcome]) -> Iterator[Measurement]:
         """What `evals.summaries` makes of each group, its slices, and the suite as a whole."""
-        yield from suite_measurements(
-            self._loaded.groups, outcomes, self._planned, known=self._known, partial=self._max_items is not None
-        )
+        yield from suite_measurements(self._loaded.groups, outcomes, self._planned, known=self._known)
 
 
 def _ids(encoded: Encoded) -> list[tuple[int, ...]]:

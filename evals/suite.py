@@ -3,16 +3,14 @@
 import hashlib
 import os
 import re
-from collections import Counter
-from collections.abc import Iterable, Mapping
 from importlib.metadata import version
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from q36eval.errors import ChangedError, UsageError
-from q36eval.evals.frozen import MANIFEST, Source, verify
+from q36eval.evals.frozen import MANIFEST, verify
 from q36eval.files import json_sha256, read_yaml
 from q36eval.measurement_facts import MeasuredOn
 
@@ -44,50 +42,13 @@ TELLING: Any = {
 class HubSource(BaseModel):
     """A dataset of the hub that tasks of the suite read.
 
-    Without a revision, freezing takes the one it finds, and the manifest records it. Rows whose hash is not pinned are
-    frozen as unverified: a revision alone is what the folder of a cache is called.
+    Without a revision, freezing takes the one it finds, and the manifest records it.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     revision: str | None = Field(default=None, pattern=r"^[0-9a-f]{40}$")
     licence: str | None = None
-    rows_sha256: dict[str, Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]] = Field(default_factory=dict)
-    """`configuration/split` -> hash of all its rows, as a manifest states it; `default` where there is one only."""
-
-
-def is_verified(source: Source, known: Mapping[str, HubSource]) -> bool:
-    """Whether its rows are those that are pinned; False where nothing is.
-
-    Raises:
-        UsageError: others are pinned.
-    """
-    pinned = known.get(source.repository, HubSource()).rows_sha256.get(source.part)
-    if pinned is not None and pinned != source.rows_sha256:
-        raise UsageError(
-            "dataset-rows-differ",
-            f"The rows of {source.repository} {source.part} are not those that are pinned: their SHA-256 is "
-            f"{source.rows_sha256[:16]}, and {pinned[:16]} is pinned. Remove that copy from the cache of `datasets` "
-            f"and freeze where there is a network.",
-        )
-    return pinned is not None
-
-
-def unverified(sources: Iterable[Source], known: Mapping[str, HubSource]) -> tuple[str, ...]:
-    """The repositories whose rows nothing vouches for, each with how many of its splits that are.
-
-    Raises:
-        UsageError: rows are not those that are pinned.
-    """
-    every, lacking = Counter[str](), Counter[str]()
-    for source in sources:
-        every[source.repository] += 1
-        lacking[source.repository] += not is_verified(source, known)
-    return tuple(
-        name if count == every[name] else f"{name} ({count} of {every[name]} splits)"
-        for name, count in lacking.items()
-        if count
-    )
 
 
 class RulerSettings(BaseModel):
@@ -230,7 +191,6 @@ class LoadedSuite:
         sha256: content hash of what is asked: the suite, its task files, its data, and lm-eval's version.
         freeze_command: what freezes its data, to be told.
         cut_for: hash of the tokenizer that its documents were cut to length with, where that matters.
-        unverified: the repositories whose frozen rows no pinned hash vouches for.
     """
 
     def __init__(self, path: Path, data: Path | None = None) -> None:
@@ -260,7 +220,6 @@ class LoadedSuite:
             if not task.is_file():
                 raise UsageError("task-file-missing", f"{path} names the task file {task}, which does not exist.")
         self.manifest = self._verified(path)
-        self.unverified = unverified(self.manifest.sources, self.suite.sources)
         cut = any(group.ruler is not None for group in self.groups)
         self.cut_for: str | None = self.manifest.made_from.get("tokenizer_sha256", "") if cut else None
         self.sha256 = self._content_sha256(self.manifest.sha256)
@@ -268,10 +227,7 @@ class LoadedSuite:
     @property
     def measured_on(self) -> dict[str, MeasuredOn]:
         """By slice what its figures are measured on; a group without a title is told by the names it has here."""
-        known = self.suite.sources
-        revisions = {
-            source.repository: source.revision for source in self.manifest.sources if is_verified(source, known)
-        }
+        revisions = {source.repository: source.revision for source in self.manifest.sources}
         return {
             group.slice: MeasuredOn(
                 title=group.title or f"the group {group.name} of the suite {self.suite.name}",

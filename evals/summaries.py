@@ -35,8 +35,6 @@ def suite_measurements(
     outcomes: Sequence[ItemOutcome],
     planned: Sequence[PlannedItem] = (),
     known: Known | None = None,
-    *,
-    partial: bool = False,
 ) -> Iterator[Measurement]:
     """Every group, then all right-or-wrong items together where several groups have some.
 
@@ -49,7 +47,7 @@ def suite_measurements(
     for group in groups:
         own_outcomes = by_group[group.name]
         own = [item for item in planned if item.group == group.name]
-        yield from measurements(group, own_outcomes, Plan(own, known, partial, estimate_weights(own_outcomes, own)))
+        yield from measurements(group, own_outcomes, Plan(own, known, estimate_weights(own_outcomes, own)))
         if own_outcomes and group.measure == "accuracy" and own:
             yield items_planned(group.slice, len(own), own_outcomes)
     judged = [group.name for group in groups if group.measure == "accuracy" and by_group[group.name]]
@@ -59,31 +57,30 @@ def suite_measurements(
         weights: dict[str, float] = {}
         for name in judged:
             weights |= estimate_weights(by_group[name], [item for item in every if item.group == name]) or {}
-        plan = Plan(every, None if known is None else merged(every, known), partial, weights or None)
+        plan = Plan(every, None if known is None else merged(every, known), weights or None)
         yield from accuracy(SUITE, together, plan, in_blocks=False)
         yield from hidden_changes(SUITE, together, plan)
 
 
 def measurements(group: TaskGroup, outcomes: Sequence[ItemOutcome], plan: Plan = NO_PLAN) -> Iterator[Measurement]:
     """The group as a whole, then each value of each of its slice fields; slices without an item give nothing."""
-    for part in _slices(group, outcomes):
+    for place, own in _slices(group, outcomes):
         if group.measure == "perplexity":
-            yield from perplexities(part.place.name, part.outcomes)
+            yield from perplexities(place.name, own)
             continue
-        place = part.place
-        yield from accuracy(place.name, part.outcomes, part.of(plan), in_blocks=part.in_blocks(plan))
+        yield from accuracy(place.name, own, place.part_of(plan), in_blocks=place.in_blocks(plan))
         if place.field is None:
-            yield from hidden_changes(place.name, part.outcomes, plan)
+            yield from hidden_changes(place.name, own, plan)
 
 
 def accuracies(
     group: TaskGroup, outcomes: Sequence[ItemOutcome], plan: Plan, slices: Collection[str]
 ) -> Iterator[Measurement]:
     """Of those slices of a group what may be looked at early: its accuracies."""
-    for part in _slices(group, outcomes):
-        if part.place.name in slices:
+    for place, own in _slices(group, outcomes):
+        if place.name in slices:
             weighed = replace(plan, weights=estimate_weights(outcomes, plan.items))
-            yield from accuracy(part.place.name, part.outcomes, part.of(weighed), in_blocks=part.in_blocks(plan))
+            yield from accuracy(place.name, own, place.part_of(weighed), in_blocks=place.in_blocks(plan))
 
 
 def declared_figures(
@@ -190,6 +187,14 @@ class _Place:
         """Whether an item of that stratum is in it."""
         return self.field is None or stratum.split("/")[self.position] == self.value
 
+    def in_blocks(self, plan: Plan) -> bool:
+        """Whether it may be looked at after each block: draws by margin give a slice no fixed number in every one."""
+        return self.field is None or all(item.drawn is None for item in plan.items)
+
+    def part_of(self, plan: Plan) -> Plan:
+        """The plan of those of the group's items that are in it."""
+        return plan if self.field is None else replace(plan, items=[i for i in plan.items if self.holds(i.stratum)])
+
 
 def _places(group: TaskGroup, strata: Collection[str]) -> Iterator[_Place]:
     """The group, then each value of each of its fields among those strata."""
@@ -205,27 +210,9 @@ def _below(group: TaskGroup, value: str) -> str:
     return value if group.slice == "all" else f"{group.slice}/{value}"
 
 
-@dataclass(frozen=True)
-class _Slice:
-    """A place and the outcomes in it."""
-
-    place: _Place
-    outcomes: Sequence[ItemOutcome]
-
-    def in_blocks(self, plan: Plan) -> bool:
-        """Whether it may be looked at after each block: draws by margin give a slice no fixed number in every one."""
-        return self.place.field is None or all(item.drawn is None for item in plan.items)
-
-    def of(self, plan: Plan) -> Plan:
-        """The plan of those of the group's items that are in this slice."""
-        if self.place.field is None:
-            return plan
-        return replace(plan, items=[item for item in plan.items if self.place.holds(item.stratum)])
-
-
-def _slices(group: TaskGroup, outcomes: Sequence[ItemOutcome]) -> Iterator[_Slice]:
+def _slices(group: TaskGroup, outcomes: Sequence[ItemOutcome]) -> Iterator[tuple[_Place, list[ItemOutcome]]]:
     for place in _places(group, {outcome.stratum for outcome in outcomes}):
-        yield _Slice(place, [outcome for outcome in outcomes if place.holds(outcome.stratum)])
+        yield place, [outcome for outcome in outcomes if place.holds(outcome.stratum)]
 
 
 def _natural(value: str) -> tuple[int, str]:

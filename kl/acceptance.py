@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from q36eval.engines.base import Engine
-from q36eval.kl.declared_gap import DRAFT_GUESSES
+from q36eval.kl.measurements import DRAFT_GUESSES
 from q36eval.probes import ItemResults, WorkItem
 
 GUESSES = len(DRAFT_GUESSES)

@@ -26,14 +26,15 @@ if TYPE_CHECKING:
 
 LEAST_DOCUMENTS = 20
 Direction = Literal["restored", "alone"]
+Kind = Literal["class", "layers"]
 
 
 @dataclass(frozen=True)
 class Suspect:
-    """Modules that are blamed together. `kind` is `class`, `layers` or `cell` (a class within some layers)."""
+    """Modules that are blamed together: a class of tensors, or a run of layers."""
 
     name: str
-    kind: Literal["class", "layers", "cell"]
+    kind: Kind
     modules: tuple[str, ...]
 
 
@@ -45,7 +46,7 @@ class Blame(Record):
     """
 
     suspect: str
-    kind: Literal["class", "layers", "cell"]
+    kind: Kind
     direction: Direction
     modules: int
     nats: float
@@ -68,8 +69,8 @@ class Attribution(Record):
     blames: tuple[Blame, ...]
 
 
-def suspects(parts: Sequence["Part"], bands: int, *, grid: bool) -> list[Suspect]:
-    """By class, by band of layers and, with `grid`, by both; only of `parts`, those that differ.
+def suspects(parts: Sequence["Part"], bands: int) -> list[Suspect]:
+    """By class, then by band of layers; only of `parts`, those that differ.
 
     Raises:
         UsageError: no part differs, so there is nothing to blame.
@@ -80,17 +81,16 @@ def suspects(parts: Sequence["Part"], bands: int, *, grid: bool) -> list[Suspect
             "The branch computes exactly what the reference computes; there is nothing to attribute.",
         )
     band_of = _bands(sorted({part.layer for part in parts if part.layer is not None}), bands)
-    groups: dict[tuple[str, str], list[str]] = {}
+    classes: dict[str, list[str]] = {}
+    layers: dict[str, list[str]] = {}
     for part in parts:
-        groups.setdefault(("class", part.tensor_class), []).append(part.module)
-        if part.layer is None:
-            continue
-        band = band_of[part.layer]
-        groups.setdefault(("layers", band), []).append(part.module)
-        if grid:
-            groups.setdefault(("cell", f"{part.tensor_class}, {band}"), []).append(part.module)
-    order: tuple[Literal["class", "layers", "cell"], ...] = ("class", "layers", "cell")
-    return [Suspect(name, kind, tuple(m)) for kind in order for (k, name), m in groups.items() if k == kind]
+        classes.setdefault(part.tensor_class, []).append(part.module)
+        if part.layer is not None:
+            layers.setdefault(band_of[part.layer], []).append(part.module)
+    return [
+        *(Suspect(name, "class", tuple(modules)) for name, modules in classes.items()),
+        *(Suspect(name, "layers", tuple(modules)) for name, modules in layers.items()),
+    ]
 
 
 def _bands(layers: Sequence[int], count: int) -> dict[int, str]:

@@ -1,8 +1,7 @@
 """Measurements of the KL probe that need every token: a quantile, the worst, and groups of tokens across documents."""
 
-import itertools
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -11,9 +10,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from q36eval.gate import NON_FINITE
-from q36eval.kl.measurements import GROUP_FIGURES, KL, Figure, Grouping, errored_tokens, left_out
-from q36eval.metrics import ALL, METRICS
-from q36eval.records import Clusters, Counts, Interval, ItemOutcome, Measurement, ProbeName
+from q36eval.kl.measurements import (
+    DOCUMENT_TAIL,
+    GROUP_FIGURES,
+    KL,
+    Figure,
+    Grouping,
+    document_figures,
+    errored_tokens,
+    left_out,
+)
+from q36eval.metrics import ALL, METRICS, DeclaredFigure
+from q36eval.records import Clusters, Counts, ItemOutcome, Measurement, ProbeName
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -32,12 +40,6 @@ CENSUS = Figure(METRICS[ProbeName.KL, NON_FINITE], "finite")
 """Of a group, so that a state or a cache that overflows is seen where it does; over everything it is a document's."""
 
 FIRST_POSITIONS = 64
-ENTROPY_EDGES = (0.01, 0.1, 0.5, 1.0, 2.0)
-"""Bounds in nats between buckets of the reference's confidence, from certain to undecided.
-
-Confidence is the entropy of the reference's own distribution and not the probability of the label, which says how
-predictable the corpus is and not how sure the reference was.
-"""
 
 
 @dataclass(frozen=True)
@@ -95,7 +97,7 @@ class Tokens:
         )
 
 
-FIGURES_READ = ("forward_kl", "reverse_kl", "reference_entropy", "reference_logprob", "branch_logprob", "top1_agrees")
+FIGURES_READ = ("forward_kl", "reverse_kl", "reference_logprob", "branch_logprob", "top1_agrees")
 
 
 def token_figures(slices: Iterable[str], groups: Iterable[str]) -> Iterator[tuple[Figure, str]]:
@@ -108,6 +110,27 @@ def token_figures(slices: Iterable[str], groups: Iterable[str]) -> Iterator[tupl
         yield from ((figure, name) for figure in (P99, MAXIMUM))
     for name in groups:
         yield from ((figure, name) for figure in (*GROUP_FIGURES, CENSUS, P99))
+
+
+@dataclass(frozen=True)
+class Held:
+    """What a slice or a group of tokens holds; None where only the data tell."""
+
+    tokens: int | None = None
+    documents: int | None = None
+    clusters: int | None = None
+
+
+def declared_figures(
+    slices: Mapping[str, Held], groups: Mapping[str, Held], everything: Held
+) -> Iterator[DeclaredFigure]:
+    """What the probe will yield over documents of these slices, whose tokens are of these groups (`groups`)."""
+    yield METRICS[ProbeName.KL, NON_FINITE].declared(items=everything.tokens)
+    held = {ALL: everything, **slices, **groups}
+    for figure, name in (*document_figures(slices), *token_figures(slices, groups)):
+        holds = held[name]
+        items = holds.documents if figure is DOCUMENT_TAIL else holds.tokens
+        yield figure.metric.declared(name, items=items, clusters=holds.clusters)
 
 
 def token_measurements(tokens: Tokens) -> Iterator[Measurement]:
@@ -131,14 +154,11 @@ def token_measurements(tokens: Tokens) -> Iterator[Measurement]:
 
 
 def groups(tokens: Tokens) -> Iterator[tuple[str, NDArray[np.bool_]]]:
-    """Slice names (`kind=json`, `position=64-127`, `entropy=0.1-0.5`) with the tokens [T] in each that holds any."""
+    """Slice names (`kind=json`, `position=64-127`) with the tokens [T] in each that holds any."""
     for kind, number in sorted((kind, number) for number, kind in enumerate(tokens.kinds)):
         yield f"kind={kind}", tokens.kind == number
     for name, first, last in position_ranges(int(tokens.position.max())):
         yield name, (tokens.position >= first) & (tokens.position <= last)
-    entropy = tokens.figures["reference_entropy"]
-    for name, low, high in entropy_ranges():
-        yield name, (entropy >= low) & (entropy < high)
 
 
 def position_ranges(greatest: int) -> Iterator[tuple[str, int, int]]:
@@ -148,12 +168,6 @@ def position_ranges(greatest: int) -> Iterator[tuple[str, int, int]]:
         last = FIRST_POSITIONS - 1 if first == 0 else 2 * first - 1
         yield f"position={first}-{last}", first, last
         first = last + 1
-
-
-def entropy_ranges() -> Iterator[tuple[str, float, float]]:
-    """The name of each group by the reference's entropy, with its bounds in nats: from the lower to below the upper."""
-    for low, high in itertools.pairwise((0.0, *ENTROPY_EDGES, math.inf)):
-        yield (f"entropy={low:g}-{high:g}" if math.isfinite(high) else f"entropy={low:g}+"), low, high
 
 
 def _mean_of_group(tokens: Tokens, figure: Figure, name: str, members: NDArray[np.bool_]) -> Measurement | None:

@@ -81,48 +81,6 @@ def check_documents(documents: Sequence[CorpusDocument], where: str) -> None:
             )
 
 
-def joined(documents: Sequence[CorpusDocument], characters: int) -> list[CorpusDocument]:
-    """Long documents of short ones: those of a slice joined by an empty line, in order, until they have as many
-    characters. What is left at the end of a slice is added to the last of it.
-
-    Documents of one cluster are kept together, so that what is made of them is a cluster of its own.
-
-    Raises:
-        UsageError: a cluster has documents in two slices.
-    """
-    places: dict[str, str] = {}
-    for document in documents:
-        if document.cluster is not None and places.setdefault(document.cluster, document.slice) != document.slice:
-            raise UsageError(
-                "corpus-cluster-invalid",
-                f"The cluster {document.cluster!r} has documents in the slices {places[document.cluster]!r} and "
-                f"{document.slice!r}, so they cannot be joined; leave joined_characters out, "
-                f"or name one slice for all.",
-            )
-    slices: dict[str, dict[str, list[CorpusDocument]]] = {}
-    for document in documents:
-        slices.setdefault(document.slice, {}).setdefault(document.cluster or document.id, []).append(document)
-    whole: list[list[CorpusDocument]] = []
-    for clusters in slices.values():
-        parts: list[list[CorpusDocument]] = [[]]
-        for members in clusters.values():
-            if sum(len(document.text) for document in parts[-1]) >= characters:
-                parts.append([])
-            parts[-1] += members
-        if len(parts) > 1 and sum(len(document.text) for document in parts[-1]) < characters:
-            rest = parts.pop()
-            parts[-1] += rest
-        whole += parts
-    return [
-        CorpusDocument(
-            id=part[0].id if len(part) == 1 else f"{part[0].id} and {len(part) - 1} more",
-            slice=part[0].slice,
-            text="\n\n".join(document.text for document in part),
-        )
-        for part in whole
-    ]
-
-
 class _Keyed(Protocol):
     @property
     def key(self) -> str: ...
@@ -152,40 +110,31 @@ def corpus_sha256(documents: Sequence[CorpusDocument]) -> str:
 
 
 def read_json_lines(
-    path: Path,
-    slice_name: str | None = None,
-    column: str = "text",
-    called: str | None = None,
-    cluster_column: str | None = None,
-    sha256: str | None = None,
+    path: Path, slice_name: str | None = None, called: str | None = None, sha256: str | None = None
 ) -> list[CorpusDocument]:
     """One document per line `{"id", "slice", "text"}`, and `cluster` where it is not independent of others.
 
-    A `cluster_column` that is named in its place must be there in some line: a slip of the pen would make every
-    document independent. With `slice_name` the lines need no slice of their own and theirs is not asked for; a line
-    without `id` is named by what the file is `called` (its name, where nothing is said) and line number.
+    With `slice_name` the lines need no slice of their own and theirs is not asked for; a line without `id` is named by
+    what the file is `called` (its name, where nothing is said) and line number.
 
     With `sha256` it is read only where it is what that is of.
 
     Raises:
         ChangedError: it is not.
-        UsageError: the file is missing, not UTF-8 (with the byte offset), a line is malformed (it is named), or no line
-            has the `cluster_column`.
+        UsageError: the file is missing, not UTF-8 (with the byte offset), or a line is malformed (it is named).
     """
     documents, called = [], called or path.name
-    clusters, clustered = cluster_column or "cluster", False
     for number, line in enumerate(read_text(path, sha256).split("\n"), start=1):
         if not line.strip():
             continue
         try:
             body = json.loads(line)
-            text = body[column]
+            text = body["text"]
             if not isinstance(text, str):
-                raise TypeError(f"{column!r} is no string")
+                raise TypeError("'text' is no string")
             text.encode()
             name = str(body["slice"]) if slice_name is None else slice_name
-            cluster = cluster_of(body[clusters], clusters, f"{path}:{number}") if clusters in body else None
-            clustered = clustered or cluster is not None
+            cluster = cluster_of(body["cluster"], "cluster", f"{path}:{number}") if "cluster" in body else None
             documents.append(
                 CorpusDocument(
                     id=str(body.get("id", f"{called}:{number}")),
@@ -197,18 +146,12 @@ def read_json_lines(
         except KeyError as error:
             raise UsageError(
                 "corpus-field-missing",
-                f"{path}:{number} has no {error.args[0]!r}; give it one, or name it in the corpus file.",
+                f"{path}:{number} has no {error.args[0]!r}; give it one (a slice may stand in the corpus file).",
             ) from error
         except (ValueError, TypeError, RecursionError) as error:
             raise UsageError(
                 "document-malformed", f'{path}:{number} is not a document {{"id", "slice", "text"}}: {error}.'
             ) from error
-    if cluster_column is not None and not clustered:
-        raise UsageError(
-            "corpus-field-missing",
-            f"No line of {path} has the field {cluster_column!r} that names the clusters; name one that it has, "
-            f"or none.",
-        )
     return documents
 
 

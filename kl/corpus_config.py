@@ -7,8 +7,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from q36eval.errors import UsageError
 from q36eval.files import read_yaml
-from q36eval.kl.corpus import CorpusDocument, check_documents, joined, read_json_lines, read_text
-from q36eval.kl.hub_datasets import HubDataset, read_dataset
+from q36eval.kl.corpus import CorpusDocument, check_documents, read_json_lines, read_text
 from q36eval.kl.on_policy import OnPolicySettings
 
 
@@ -21,12 +20,6 @@ class JsonLinesSource(_Written):
 
     path: Path
     slice: Annotated[str, Field(min_length=1)] | None = None
-    column: str = "text"
-    cluster: Annotated[str, Field(min_length=1)] | None = None
-    """The field that names what a document shares with others, if not `cluster`; some line must have it.
-
-    A line without it is a cluster of its own.
-    """
 
 
 class TextSource(_Written):
@@ -43,17 +36,14 @@ class CorpusConfig(_Written):
     """Where documents come from, and how they are scored; relative paths start at the folder of the file.
 
     No more than `context` tokens are fed at a time, and in a longer document every token is scored after at least
-    `overlap` others. With `joined_characters` documents of a slice are joined until they are as long (`corpus.joined`).
-    `on_policy` says how the reference's own answers are sampled; null leaves them out.
+    `overlap` others. `on_policy` says how the reference's own answers are sampled; null leaves them out.
     """
 
     name: Annotated[str, Field(min_length=1)]
     json_lines: tuple[JsonLinesSource, ...] = ()
     texts: tuple[TextSource, ...] = ()
-    datasets: tuple[HubDataset, ...] = ()
     context: Annotated[int, Field(ge=2)] | None = None
     overlap: Annotated[int, Field(ge=1)] | None = None
-    joined_characters: Annotated[int, Field(ge=1)] | None = None
     on_policy: OnPolicySettings | None = OnPolicySettings()
 
     @model_validator(mode="after")
@@ -81,15 +71,12 @@ def load_configured_corpus(path: Path, config: CorpusConfig) -> list[CorpusDocum
     folder = path.parent
     documents: list[CorpusDocument] = []
     for lines in config.json_lines:
-        # files of one name in several folders, or two columns of one file, are no duplicates
-        called = lines.path.as_posix() + ("" if lines.column == "text" else f"#{lines.column}")
-        documents += read_json_lines(folder / lines.path, lines.slice, lines.column, called, lines.cluster)
+        # files of one name in several folders are no duplicates
+        documents += read_json_lines(folder / lines.path, lines.slice, lines.path.as_posix())
     for source in config.texts:
         documents += _read_texts(folder, source)
-    for dataset in config.datasets:
-        documents += read_dataset(dataset)
     check_documents(documents, str(path))
-    return documents if config.joined_characters is None else joined(documents, config.joined_characters)
+    return documents
 
 
 def _read_texts(folder: Path, source: TextSource) -> list[CorpusDocument]:

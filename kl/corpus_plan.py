@@ -1,12 +1,12 @@
-"""The plan of a suite's own corpus: which splits it is frozen from and what is generated beside them."""
+"""The plan of a suite's own corpus: which splits it is frozen from, and how many texts of our own it adds."""
 
+import json
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from q36eval.files import json_sha256, read_yaml
-from q36eval.kl.generators.conversations import templates as conversation_templates
 from q36eval.kl.hub_datasets import HubDataset
 from q36eval.kl.on_policy import OnPolicySettings
 
@@ -16,30 +16,23 @@ SHARED = {"extended": "release"}
 """Suites that measure the KL on another's corpus."""
 
 
-class PlannedDataset(HubDataset):
-    """A split at a commit, under a licence that lets anyone take it."""
-
-    revision: Annotated[str, Field(pattern=r"^[0-9a-f]{40}$")]
-    licence: Annotated[str, Field(min_length=1)]
-    rows_sha256: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")] | None = None
-    """Of all rows of the split as a manifest states it; rows whose hash is not pinned are frozen as unverified."""
-    max_documents: Annotated[int, Field(ge=1)]
-    """Before they are cut into pieces; said of every split, so that a corpus' size is known before it is there."""
-
-
 class Generated(BaseModel):
-    """How many documents our own generators write of each kind."""
+    """How many of the documents of our own it takes of each kind: JSON, and conversations with tools.
+
+    They were generated once from templates; `json.jsonl` and `tool_dialogue.jsonl` beside the plans hold them.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    json_documents: Annotated[int, Field(ge=0, alias="json")] = 0
-    tool_dialogue: Annotated[int, Field(ge=0)] = 0
+    json_documents: Annotated[int, Field(ge=0, le=120, alias="json")] = 0
+    tool_dialogue: Annotated[int, Field(ge=0, le=120)] = 0
 
 
 class CorpusPlan(BaseModel):
     """Everything that a corpus is frozen from. Documents of a split come in its own order, so nothing is drawn of them.
 
-    `seed` is that of what is generated, `on_policy` says how the reference's own answers are sampled beside it.
+    `seed` is the one that documents of our own were drawn with; `on_policy` says how the reference's answers are
+    sampled.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -47,21 +40,20 @@ class CorpusPlan(BaseModel):
     name: Annotated[str, Field(min_length=1)]
     seed: int
     on_policy: OnPolicySettings = OnPolicySettings()
-    datasets: tuple[PlannedDataset, ...] = ()
+    datasets: tuple[HubDataset, ...] = ()
     generated: Generated = Generated()
 
     @property
     def sha256(self) -> str:
         """Content hash of what the frozen texts depend on."""
-        content = self.model_dump(mode="json", exclude={"on_policy": True, "datasets": {"__all__": {"rows_sha256"}}})
-        return json_sha256(content)
+        return json_sha256(self.model_dump(mode="json", exclude={"on_policy"}))
 
     @property
     def most_clusters(self) -> int:
         """How many independent clusters it has at most: rows that share a page are fewer, which only the data tell."""
-        templates = sum(len(tool["ask"]) for tool in conversation_templates()["tools"].values())
+        templates = {row["template"] for row in generated("tool_dialogue", self.generated.tool_dialogue)}
         of_datasets = sum(dataset.max_documents for dataset in self.datasets)
-        return of_datasets + self.generated.json_documents + min(templates, self.generated.tool_dialogue)
+        return of_datasets + self.generated.json_documents + len(templates)
 
     @property
     def slices(self) -> tuple[str, ...]:
@@ -70,6 +62,12 @@ class CorpusPlan(BaseModel):
         return tuple(
             sorted({dataset.slice for dataset in self.datasets} | {n for n, count in generated.items() if count})
         )
+
+
+def generated(kind: Literal["json", "tool_dialogue"], count: int) -> list[dict[str, Any]]:
+    """The first documents of our own of that kind: a `text`, or `messages` and `tools` with their `template`'s name."""
+    lines = (PLANS / f"{kind}.jsonl").read_text(encoding="utf-8").splitlines()
+    return [json.loads(line) for line in lines[:count]]
 
 
 def plan_of(suite: str) -> CorpusPlan | None:

@@ -1,4 +1,4 @@
-"""Documents from a dataset of the Hugging Face hub that `datasets` has in its cache; nothing is downloaded."""
+"""Documents from the splits of datasets of the Hugging Face hub that a corpus is frozen from."""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from q36eval.errors import UsageError
-from q36eval.hub import called, check_revision, load_split
+from q36eval.hub import called
 from q36eval.kl.corpus import CorpusDocument, cluster_of
 
 WIKITEXT_TITLE = re.compile(r"^ = [^=].* = $")
@@ -16,11 +16,11 @@ WIKITEXT_TITLE = re.compile(r"^ = [^=].* = $")
 
 
 class HubDataset(BaseModel):
-    """One split of a dataset, and how its rows become documents.
+    """One split of a dataset at a commit, under a licence that lets anyone take it, and how its rows become documents.
 
     `rows`: every row is a document. `articles`: rows are lines of WikiText; a title between blank lines begins a
-    document, what comes before the first is left out. `whole`: all rows joined are one document. Long ones are cut
-    into `max_pieces` of at most `piece_characters`, each a document, and what is cut from one text is one cluster.
+    document, what comes before the first is left out. Long ones are cut into `max_pieces` of at most
+    `piece_characters`, each a document, and what is cut from one text is one cluster.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -28,8 +28,8 @@ class HubDataset(BaseModel):
     name: str
     config: str | None = None
     split: str
-    revision: Annotated[str, Field(pattern=r"^[0-9a-f]{7,40}$")] | None = None
-    """The commit that must be cached, or its first digits."""
+    revision: Annotated[str, Field(pattern=r"^[0-9a-f]{40}$")]
+    licence: Annotated[str, Field(min_length=1)]
     column: str = "text"
     more_columns: tuple[str, ...] = ()
     """Columns whose texts follow, each after `joined_by`."""
@@ -37,9 +37,10 @@ class HubDataset(BaseModel):
     cluster: str | None = None
     """The column that names what rows share; rows with equal values are one cluster, across splits and languages."""
     slice: Annotated[str, Field(min_length=1)]
-    documents: Literal["rows", "articles", "whole"] = "rows"
+    documents: Literal["rows", "articles"] = "rows"
     skip_documents: Annotated[int, Field(ge=0)] = 0
-    max_documents: Annotated[int, Field(ge=1)] | None = None
+    max_documents: Annotated[int, Field(ge=1)]
+    """Before they are cut into pieces; said of every split, so that a corpus' size is known before it is there."""
     piece_characters: Annotated[int, Field(ge=100)] | None = None
     max_pieces: Annotated[int, Field(ge=1)] = 1
     drop_duplicates: bool = False
@@ -64,44 +65,26 @@ class HubDataset(BaseModel):
         return ":".join("/".join(part for part in parts if part is not None) for parts in (where, how))
 
 
-def read_dataset(source: HubDataset) -> list[CorpusDocument]:
-    """The documents of a cached dataset, in its order.
-
-    Raises:
-        UsageError: it is not cached (says how to cache it) or only at another revision, or has no such split or column.
-    """
-    dataset, commit = load_split(source.name, source.config, source.split, offline=True)
-    check_revision(source.name, source.config, commit, source.revision)
-    return documents_of(source, {name: dataset[name] for name in _columns(source, dataset.column_names)})
-
-
-def _columns(source: HubDataset, known: Sequence[str]) -> list[str]:
-    wanted = [source.column, *source.more_columns, *([] if source.cluster is None else [source.cluster])]
-    for column in wanted:
-        if column not in known:
-            there = ", ".join(known)
-            raise UsageError(
-                "dataset-column-unknown",
-                f"The dataset {source.called} has no column {column!r}; its columns are {there}.",
-            )
-    return wanted
-
-
 def documents_of(source: HubDataset, columns: Mapping[str, Sequence[Any]]) -> list[CorpusDocument]:
     """The documents that the rows of a split become, in its order.
 
     Raises:
         UsageError: a column is missing or holds no text, or nothing is left of it.
     """
-    _columns(source, list(columns))
+    wanted = [source.column, *source.more_columns, *([] if source.cluster is None else [source.cluster])]
+    for column in wanted:
+        if column not in columns:
+            raise UsageError(
+                "dataset-column-unknown",
+                f"The dataset {source.called} has no column {column!r}; its columns are {', '.join(columns)}.",
+            )
     shared: Sequence[Any] = columns[source.cluster] if source.cluster is not None else ()
     texts = list(_texts(source, columns))
     kept = dict.fromkeys(number for number, text in enumerate(texts) if text.strip())
     if source.drop_duplicates:
         first: dict[str, int] = {}
         kept = dict.fromkeys(first.setdefault(texts[number], number) for number in kept)
-    end = None if source.max_documents is None else source.skip_documents + source.max_documents
-    chosen = list(kept)[source.skip_documents : end]
+    chosen = list(kept)[source.skip_documents : source.skip_documents + source.max_documents]
     if not chosen:
         raise UsageError(
             "dataset-empty", f"The split {source.split!r} of {source.called} gives no document as {source.documents}."
@@ -165,9 +148,4 @@ def _texts(source: HubDataset, columns: Mapping[str, Sequence[Any]]) -> Iterator
                 f"The column {name!r} of {source.called} holds no text in row {wrong}; name another.",
             )
     rows = [source.joined_by.join(row) for row in zip(*parts, strict=True)]
-    if source.documents == "articles":
-        yield from articles(rows)
-    elif source.documents == "whole":
-        yield "".join(line if line.endswith("\n") else f"{line}\n" for line in rows)
-    else:
-        yield from rows
+    yield from articles(rows) if source.documents == "articles" else rows

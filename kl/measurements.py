@@ -15,6 +15,11 @@ from q36eval.stats import unseen_share
 
 NAME_CHARACTERS = 12
 
+DRAFT_ACCEPTANCE = "draft_acceptance"
+DRAFT_GUESSES = ("guess=1", "guess=2", "guess=3")
+"""Tokens ahead that a draft head guesses; the published cards serve with 2 to 4. Only checkpoints tell whether there is
+one, so these are not declared."""
+
 TAIL_CONFIDENCE = 0.975
 """One-sided, as of a criterion that says nothing else."""
 
@@ -40,7 +45,7 @@ FIGURES = (KL, _figure("reverse_kl_divergence", "reverse_kl"), TOP1, PERPLEXITY)
 """Of everything and of each slice."""
 
 GROUP_FIGURES = (KL, TOP1, PERPLEXITY)
-"""By kind of token, position and the reference's entropy."""
+"""By kind of token and by position."""
 
 DOCUMENT_TAIL = _figure("kl_document_max", KL.column)
 """Of each cluster its worst document's mean KL, by which the share of clusters beyond a threshold is judged."""
@@ -82,7 +87,7 @@ def acceptance_measurements(outcomes: Sequence[ItemOutcome]) -> Iterator[Measure
     nothing.
     """
     guesses = sorted({guess for outcome in outcomes for guess in outcome.branch.detail.get("accepted", {})})
-    metric = METRICS[ProbeName.KL, "draft_acceptance"]
+    metric = METRICS[ProbeName.KL, DRAFT_ACCEPTANCE]
     for guess in guesses:
         rows = [outcome.branch.detail.get("accepted", {}).get(guess, (0.0, 0, 0.0)) for outcome in outcomes]
         grouping = Grouping.of(outcomes)

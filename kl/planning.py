@@ -65,30 +65,13 @@ class Planned:
 
     documents: dict[str, PlannedDocument]
     too_short: int
-    in_windows: int
-    context: int
-    overlap: int
-
-    def notices(self) -> list[str]:
-        """What a person should know about it, one sentence each."""
-        sentences = []
-        if self.too_short:
-            sentences.append(
-                f"{_documents(self.too_short)} of fewer than two tokens skipped: nothing is predicted there."
-            )
-        if self.in_windows:
-            sentences.append(
-                f"{_documents(self.in_windows)} longer than the context of {self.context:,} tokens scored in windows, "
-                f"every token after at least {self.overlap:,} others (or all that precede it)."
-            )
-        return sentences
 
 
 def refuse_reserved_slices(documents: Iterable[CorpusDocument]) -> None:
     """Refuse documents whose slice bears the name of other figures: theirs would stand in the place of those.
 
-    `all` is every token, `kind=...`, `position=...` and `entropy=...` are groups across documents, and what begins with
-    `on_policy/` are sampled answers.
+    `all` is every token, `kind=...` and `position=...` are groups across documents, and what begins with `on_policy/`
+    are sampled answers.
 
     Raises:
         UsageError: names the first such document and its slice.
@@ -139,14 +122,13 @@ def plan_material(material: Material, tokenizer: Any) -> Planned:
     if not planned:
         raise UsageError(
             "corpus-too-short",
-            f"The corpus is too short: none of its {_documents(short)} has two tokens, so there is nothing to predict.",
+            f"The corpus is too short: none of its {short:,} documents has two tokens, so there is nothing to predict.",
         )
     for answer in material.answers:
         token_ids = (*answer.prompt_ids, *answer.token_ids)
         kinds = token_kinds(tokenizer, answer.token_ids)
         planned[answer.key] = _planned(answer, token_ids, len(answer.prompt_ids), kinds, material)
-    in_windows = sum(len(document.requests) > 1 for document in planned.values())
-    return Planned(planned, short, in_windows, material.context, material.overlap)
+    return Planned(planned, short)
 
 
 def _planned(
@@ -172,10 +154,6 @@ def _planned(
             for begin, end, start in spans
         ),
     )
-
-
-def _documents(count: int) -> str:
-    return f"{count:,} document" if count == 1 else f"{count:,} documents"
 
 
 def request_tensors(item: WorkItem) -> "dict[str, torch.Tensor]":

@@ -13,9 +13,8 @@ from q36eval.engines.base import Engine
 from q36eval.engines.logits import OutputHead
 from q36eval.files import json_sha256
 from q36eval.kl.acceptance import acceptance_sums
-from q36eval.kl.breakdown import Tokens, entropy_ranges, position_ranges, token_measurements
+from q36eval.kl.breakdown import Held, Tokens, declared_figures, position_ranges, token_measurements
 from q36eval.kl.corpus import CorpusDocument, clusters_sha256, corpus_sha256
-from q36eval.kl.declared_gap import Held, declared_figures
 from q36eval.kl.divergence import TokenFigures
 from q36eval.kl.measurements import document_measurements
 from q36eval.kl.on_policy import OnPolicyAnswer
@@ -75,7 +74,6 @@ class KLProbe(Probe):
         self._temporary: TemporaryDirectory[str] | None = None
         self.planned: dict[str, PlannedDocument] = {}
         """What `plan` made of every document, by the key of its work item."""
-        self._notified: set[str] = set()
         settings: dict[str, Any] = {
             "corpus": corpus_sha256(documents),
             "answers": sorted(answer.key for answer in answers),
@@ -96,10 +94,10 @@ class KLProbe(Probe):
             UsageError: no document has two tokens.
         """
         planned = plan_material(self._material, tokenizer)
-        for sentence in planned.notices():
-            if sentence not in self._notified:
-                self._notify(sentence)
-                self._notified.add(sentence)
+        if planned.too_short and not self.planned:
+            self._notify(
+                f"Skipped {planned.too_short:,} documents of fewer than two tokens: nothing is predicted there."
+            )
         self.planned, self._tokenizer = planned.documents, tokenizer
         return [WorkItem(key=key, scores=document.requests) for key, document in self.planned.items()]
 
@@ -115,8 +113,7 @@ class KLProbe(Probe):
     def declared(self) -> tuple[DeclaredFigure, ...]:
         """What will be measured, slice by slice and group by group, with the tokens and clusters of each.
 
-        Of a group by the reference's entropy only its answers tell, and before `plan` of those by position; the kinds
-        are then those of the texts.
+        Before `plan` no groups by position but the first are known, and the kinds are those of the texts.
         """
         slices = {source.slice: self._held(source.slice) for source in self._documents.values()}
         return tuple(declared_figures(slices, self._groups(), self._held(None)))
@@ -136,7 +133,7 @@ class KLProbe(Probe):
             texts = [source.text for source in self._documents.values()]
             kinds, greatest = {int(kind) for text in texts for kind in np.unique(character_kinds(text))}, 0
         names = [f"kind={name}" for name in sorted(KINDS[kind] for kind in kinds)]
-        names += [name for name, *_ in (*position_ranges(greatest), *entropy_ranges())]
+        names += [name for name, *_ in position_ranges(greatest)]
         return dict.fromkeys(names, Held())
 
     def shared_tensors(self, engine: Engine) -> dict[str, torch.Tensor]:

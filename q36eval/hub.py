@@ -17,12 +17,11 @@ def load_split(
     split: str,
     *,
     revision: str | None = None,
-    offline: bool = False,
     arguments: Mapping[str, Any] | None = None,
 ) -> tuple[Any, str | None]:
     """The split as `datasets` has it, and the commit it came from; None where that is not known.
 
-    `offline` downloads nothing. `arguments` are a task's own for `datasets`, of which no code of a dataset is run.
+    `arguments` are a task's own for `datasets`, of which no code of a dataset is run.
 
     Raises:
         UsageError: it is neither cached nor can be downloaded, or it cannot be read.
@@ -30,7 +29,7 @@ def load_split(
     import datasets
 
     options = {name: value for name, value in (arguments or {}).items() if name != "trust_remote_code"}
-    with _quiet(offline):
+    with _quiet():
         try:
             # by its address, so that no folder of that name in the working directory is taken for it
             found = datasets.load_dataset(
@@ -50,12 +49,12 @@ def load_split(
 
 
 def check_revision(repository: str, config: str | None, commit: str | None, wanted: str | None) -> None:
-    """Refuse a split at another commit than the wanted one, which may be given by its first digits.
+    """Refuse a split at another commit than the wanted one.
 
     Raises:
         UsageError: it is at another one.
     """
-    if wanted is not None and not (commit or "").startswith(wanted):
+    if wanted is not None and commit != wanted:
         raise UsageError(
             "dataset-revision",
             f"The dataset {called(repository, config)} is cached at {commit or 'an unknown revision'}, not at "
@@ -76,14 +75,12 @@ def one_line(error: Exception) -> str:
 
 
 @contextlib.contextmanager
-def _quiet(offline: bool) -> Iterator[None]:
-    """No progress bars and no notices; `offline` is HF_HUB_OFFLINE=1 for a process that imported them before."""
+def _quiet() -> Iterator[None]:
+    """No progress bars and no notices."""
     import datasets
-    import huggingface_hub.constants as hub
 
     logger, bars = logging.getLogger("huggingface_hub"), not datasets.are_progress_bars_disabled()
-    before = datasets.config.HF_HUB_OFFLINE, hub.HF_HUB_OFFLINE, datasets.logging.get_verbosity(), logger.level
-    datasets.config.HF_HUB_OFFLINE, hub.HF_HUB_OFFLINE = (offline or now for now in before[:2])
+    verbosity, level = datasets.logging.get_verbosity(), logger.level
     datasets.logging.set_verbosity_error()
     logger.setLevel(logging.ERROR)  # it reports every attempt to connect
     datasets.disable_progress_bars()
@@ -91,9 +88,8 @@ def _quiet(offline: bool) -> Iterator[None]:
         with contextlib.redirect_stderr(io.StringIO()), contextlib.redirect_stdout(io.StringIO()):
             yield
     finally:
-        datasets.config.HF_HUB_OFFLINE, hub.HF_HUB_OFFLINE = before[:2]
-        datasets.logging.set_verbosity(before[2])
-        logger.setLevel(before[3])
+        datasets.logging.set_verbosity(verbosity)
+        logger.setLevel(level)
         if bars:
             datasets.enable_progress_bars()
 

@@ -63,12 +63,3 @@ def recorded(
     except ValidationError:
         return None, None
     return measured_on, "" if name == slice_name else slice_name.removeprefix(f"{name}/")
-
-
-def recorded_unverified(provenance: Mapping[str, Any]) -> str | None:
-    """What a run's provenance says of frozen items whose source nothing vouches for, as a sentence; None of none."""
-    kept = provenance.get("unverified")
-    names = [name for name in kept if isinstance(name, str)] if isinstance(kept, list) else []
-    if not names:
-        return None
-    return f"unverified items (no hash of their rows is pinned): {', '.join(names)}"

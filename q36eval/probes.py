@@ -142,11 +142,6 @@ class Probe(ABC):
         super().__init_subclass__(**keywords)
         cls.follows_up = cls.follow_up is not Probe.follow_up
 
-    @property
-    def unverified(self) -> Sequence[str]:
-        """Repositories that frozen items are said to come from, where no pinned hash vouches for it."""
-        return ()
-
     @abstractmethod
     def plan(self, tokenizer: Any) -> Sequence[WorkItem]:
         """Everything that is evaluated, tokenized as the reference's tokenizer does."""

@@ -114,8 +114,7 @@ class Schedule(Record):
     `blocks` numbers the block that each cluster was asked in, ascending in the order of asking; a cluster lies within
     one block. `largest` is the size of the largest cluster that bets allow for (`stats.planned_largest` of the sizes of
     all clusters planned, asked or not): larger ones weigh as much as it. `planned` is the planned end, by family of
-    items ("" without families); None where it is not known, and bets alone decide. It is `partial`
-    where a person asked for a part of the items.
+    items ("" without families); None where it is not known, and bets alone decide.
 
     Where items are drawn by what the reference's margin says of them, `last_bet` is the last block that is bet on: in
     every block up to it each stratum has the same number of clusters, `weights` say what a unit of each cluster counts
@@ -126,7 +125,7 @@ class Schedule(Record):
     largest: int | float = Field(gt=0)
     blocks: tuple[int, ...]
     planned: dict[str, PlannedClusters] | None = None
-    partial: bool = False
+    partial: bool = False  # in the histories of runs that recorded it
     last_bet: int | None = None
     weights: tuple[float, ...] | None = None
     first: dict[str, PlannedClusters] | None = None

@@ -43,9 +43,6 @@ def attribute(
     corpus: CorpusIfAny = None,
     budget: Annotated[int, typer.Option(help="Forward at most this many tokens, over all passes.", min=1)] = 600_000,
     bands: Annotated[int, typer.Option(help="Split the layers into this many groups of neighbours.", min=1)] = 10,
-    grid: Annotated[
-        bool, typer.Option("--grid", help="Also measure each class of tensors within each group of layers.")
-    ] = False,
     as_json: JsonOption = False,
 ) -> int:
     """Show which tensors and layers cause the KL.
@@ -68,10 +65,6 @@ def attribute(
     if engine.kind == IN_PROCESS and engine.workers is not None:
         raise UsageError("option-conflict", "Parts are exchanged in one process; leave --workers out.")
     if engine.kind != IN_PROCESS:
-        if grid:
-            raise UsageError(
-                "option-conflict", "--engine tells the checkpoint's error from the engine's; leave --grid out."
-            )
         serving = ServingPlan(
             branch=target.folder,
             reference=against,
@@ -89,7 +82,6 @@ def attribute(
         documents=corpus_of(suite, corpus, paths)[1],
         budget=budget,
         bands=bands,
-        grid=grid,
         engine=engine,
     )
     history = open_history(paths, writing=True)
@@ -117,8 +109,7 @@ def _tell_apart(plan: "ServingPlan", family: str, branch: str, paths: Paths, as_
     run_id = record(told, family, branch, corpus_sha256(plan.documents), history, paths)
     if as_json:
         without: dict[str, Any] = {name: {"clusters"} for name in ("checkpoint", "serving", "whole", "floor")}
-        without["paired"] = True
-        body = json.loads(error.model_dump_json(exclude=without))
+        body = json.loads(error.model_dump_json(exclude=without | {"paired": True}))
         print_json({"run": run_id, "branch": branch, "at_fault": error.at_fault, **body})
     elif not Quiet.wanted:
         print_serving_error(error, branch_title(family, branch))
@@ -140,7 +131,7 @@ def _print(attribution: "Attribution", title: str) -> None:
             f"({attribution.tokens_forwarded:,} forwarded)"
         )
     )
-    for kind, heading in (("class", "class of tensors"), ("layers", "layers"), ("cell", "class and layers")):
+    for kind, heading in (("class", "class of tensors"), ("layers", "layers")):
         rows = []
         for blame in ranked(attribution, kind):
             alone = next(b for b in attribution.blames if (b.suspect, b.direction) == (blame.suspect, "alone"))

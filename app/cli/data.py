@@ -37,7 +37,6 @@ def freeze(
     missing.
     """
     from q36eval.evals.freezing import freeze_suite
-    from q36eval.evals.frozen import MANIFEST
     from q36eval.run.corpora import freeze_corpus
 
     paths = Paths.default()
@@ -64,13 +63,7 @@ def freeze(
         print(f"Froze {lines:,} rows of {manifest.name} in {len(manifest.files)} files below {folder}.")
         for source in manifest.sources:
             config = f" ({source.config})" if source.config else ""
-            known = "" if source.verified else ", unverified"
-            print(f"  {source.repository}{config} {source.split} at {source.revision[:12]}, {source.licence}{known}")
-        if lacking := sum(not source.verified for source in manifest.sources):
-            print(
-                f"  {lacking} of {len(manifest.sources)} splits are unverified: no hash of their rows is pinned in the "
-                f"suite (rows_sha256), and every report will say so. {folder / MANIFEST} holds the hashes found."
-            )
+            print(f"  {source.repository}{config} {source.split} at {source.revision[:12]}, {source.licence}")
 
 
 def _tell(line: str) -> None:

@@ -5,7 +5,6 @@ from typing import TYPE_CHECKING, Any
 
 from q36eval.app.figures.answers import shortened
 from q36eval.inert_text import SENTENCE, plain
-from q36eval.measurement_facts import recorded_unverified
 from q36eval.records import branch_title
 
 if TYPE_CHECKING:
@@ -46,7 +45,7 @@ def short(text: str, most: int) -> str:
 
 
 def print_run(run: "RunRecord", history: "History", parts: "Iterable[RenderableType]") -> None:
-    """The run's name, its figures (a string is one line, never broken), unverified data, and what was not measured."""
+    """The run's name, its figures (a string is one line, never broken), and what was not measured."""
     from rich.console import Console
     from rich.text import Text
 
@@ -54,9 +53,6 @@ def print_run(run: "RunRecord", history: "History", parts: "Iterable[RenderableT
     console.print(Text(plain(f"{branch_title(run.family, run.branch)}, run {run.id}"), style="bold"))
     for part in parts:
         console.print(Text(part) if isinstance(part, str) else part, soft_wrap=isinstance(part, str))
-    unverified = recorded_unverified(run.provenance)
-    if unverified is not None:
-        console.print(Text(plain(unverified)))
     for failure in history.failures(run.id):
         console.print(Text(plain(f"not measured: {failure.probe}: {failure.reason}")))
 

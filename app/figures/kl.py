@@ -17,9 +17,8 @@ GROUPINGS = {
     "slice": "slice",
     "kind": "kind of token",
     "position": "tokens to the left",
-    "entropy": "reference's entropy, nats",
 }
-_GROUPED = re.compile(r"^(kind|position|entropy)=(.*)$", re.DOTALL)
+_GROUPED = re.compile(r"^(kind|position)=(.*)$", re.DOTALL)
 
 HEADLINE = (
     "kl_divergence",

@@ -14,11 +14,11 @@ from typing import Any
 
 import yaml
 
+from benchmarks.frozen import write_frozen
 from benchmarks.sandbox import prose_english
 from benchmarks.sandbox.prose import SLICES, document
 from benchmarks.sandbox.ruler import KINDS, MIN_TOKENS, make
 from q36eval.config import Paths
-from q36eval.evals.frozen import write_frozen
 from q36eval.examples import TextExample, draw
 
 SEED = 20261

@@ -5,8 +5,8 @@ None of these is ever tested; they exist so that a small model learns to find a 
 
 import random
 
+from benchmarks.sandbox.json_documents import ADJECTIVES, THINGS
 from q36eval.examples import TextExample
-from q36eval.kl.generators.json_documents import ADJECTIVES, THINGS
 
 SEVERITIES = (("nízká", "střední", "vysoká", "kritická", "žádná"), ("none", "low", "medium", "high", "critical"))
 TOOL_WORDS = (

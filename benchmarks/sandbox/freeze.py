@@ -1,22 +1,17 @@
-"""Freeze the committed data: the sandbox's eval tasks and KL corpus, and the prompts that a reference answers.
+"""Freeze the committed data: the sandbox's eval tasks and KL corpus (`python -m benchmarks.sandbox.freeze`).
 
-    python -m benchmarks.sandbox.freeze           data/tasks/sandbox and data/corpus/sandbox
-    python -m benchmarks.sandbox.freeze prompts   data/prompts
-
-Tasks and corpus come from seeds and from the test side of the split only. RULER prompts are cut to length with the
-tokenizer of `data/sandbox/bf16`. Of the prompts, `release.jsonl` is drawn from templates of our own
-(`kl.generators.conversations`); `chat.jsonl`, the short list that the sandbox answers, is kept as it is.
+Both come from seeds and from the test side of the split only. RULER prompts are cut to length with the tokenizer of
+`data/sandbox/bf16`.
 """
 
-import json
 import random
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+from benchmarks.frozen import write_frozen
 from benchmarks.sandbox.facts import COMPUTED, LETTERS, Question, draw_question, fact_digest, load_subjects
 from benchmarks.sandbox.mixture import Renderer
 from benchmarks.sandbox.mixture import document as training_document
@@ -24,9 +19,8 @@ from benchmarks.sandbox.prose import SLICES, document
 from benchmarks.sandbox.ruler import KINDS, MIN_TOKENS, make
 from q36eval.checkpoints import tokenizer_sha256
 from q36eval.config import Paths
-from q36eval.evals.frozen import Manifest, write_frozen
+from q36eval.evals.frozen import Manifest
 from q36eval.examples import Split, TextExample, draw
-from q36eval.kl.generators import conversations
 
 SEED = 20261
 QUESTIONS_PER_SUBJECT = 15
@@ -222,17 +216,5 @@ def main() -> None:
     freeze_corpus(paths.data / "corpus" / "sandbox", tool_dialogues())
 
 
-def write_prompts(paths: Paths) -> Manifest:
-    """Both lists and their manifest; the same templates and seed give the same bytes."""
-    folder = paths.data / "prompts"
-    chat = [json.loads(line) for line in (folder / "chat.jsonl").read_text(encoding="utf-8").splitlines()]
-    files = {"chat.jsonl": chat, "release.jsonl": list(conversations.prompts())}
-    made_from = {"source": "written for this repository; release.jsonl is drawn from kl/generators/conversations.yaml"}
-    return write_frozen(folder, "chat prompts", conversations.SEED, files, made_from)
-
-
 if __name__ == "__main__":
-    if sys.argv[1:] == ["prompts"]:
-        write_prompts(Paths.default())
-    else:
-        main()
+    main()

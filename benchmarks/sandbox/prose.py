@@ -3,9 +3,8 @@
 import random
 from collections.abc import Callable
 
-from benchmarks.sandbox import prose_czech, prose_english
+from benchmarks.sandbox import json_documents, prose_czech, prose_english
 from q36eval.examples import TextExample
-from q36eval.kl.generators import json_documents
 
 PARAGRAPHS: dict[str, Callable[[random.Random], str]] = {
     "czech": prose_czech.paragraph,

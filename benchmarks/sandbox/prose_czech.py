@@ -5,8 +5,8 @@ Inflected forms are stored, or built by paradigms without exceptions; phrases of
 
 import random
 
+from benchmarks.sandbox.json_documents import MEN, WOMEN
 from benchmarks.sandbox.prose_english import LEXICON
-from q36eval.kl.generators.json_documents import MEN, WOMEN
 
 _WORDS = LEXICON["czech"]
 # Masculine inanimate without vowel shifts (paradigm hrad).

@@ -6,8 +6,8 @@ Every result is computed.
 import random
 from pathlib import Path
 
+from benchmarks.sandbox.json_documents import ADJECTIVES, THINGS
 from q36eval.files import read_our_yaml
-from q36eval.kl.generators.json_documents import ADJECTIVES, THINGS
 
 LEXICON: dict[str, dict[str, list[str]]] = read_our_yaml(Path(__file__).with_name("lexicon.yaml"))
 """The word lists of all languages, by section and name."""

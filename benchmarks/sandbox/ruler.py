@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from itertools import islice
 
 from benchmarks.sandbox import prose_english
+from benchmarks.sandbox.json_documents import ADJECTIVES, THINGS
 from q36eval.examples import TextExample
-from q36eval.kl.generators.json_documents import ADJECTIVES, THINGS
 
 NOISE = "The grass is green. The sky is blue. The sun is yellow. Here we go. There and back again."
 

@@ -13,18 +13,15 @@ dozen answers or more, which are right or wrong together, and a hundred items we
 import json
 import os
 import random
-import selectors
+import signal
 import subprocess
 import sys
-import time
-from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from q36eval.errors import UsageError
 from q36eval.evals.freezing.hub import Hub
-from q36eval.evals.frozen import ClusterCounts
 from q36eval.evals.lm_configs import NamedTask
 from q36eval.evals.suite import RulerSettings, TaskGroup
 
@@ -32,7 +29,8 @@ ESSAYS = ("baber/paul_graham_essays", None, "train")
 SQUAD = ("rajpurkar/squad_v2", "squad_v2", "validation")
 HOTPOT = ("hotpotqa/hotpot_qa", "distractor", "validation")
 WITH_ESSAYS = frozenset({"niah_single_2", "niah_single_3", "niah_multikey_1", "niah_multivalue", "niah_multiquery"})
-STARTING_S = 120.0
+PATIENCE_S = 120.0
+"""Seconds each task and length may take besides what its tokens take."""
 TOKENS_PER_S = 20_000.0
 """Far below what a tokenizer and its retries need; a generation slower than this is one that does not end."""
 
@@ -59,13 +57,8 @@ def generate(
     seed: int,
     *,
     notify: Callable[[str], None],
-    patience_s: float = STARTING_S,
-) -> tuple[dict[str, tuple[str, ...]], dict[str, ClusterCounts]]:
-    """Generate the documents of RULER tasks below `folder`.
-
-    Returns every task's files, one per length, and the clusters of every task at every length and of "all".
-
-    `patience_s`: seconds each task and length may take besides what its tokens take.
+) -> dict[str, tuple[str, ...]]:
+    """Generate the documents of RULER tasks below `folder`; returns every task's files, one per length.
 
     Raises:
         UsageError: a source is missing or too small, a length holds no sample, or a generator does not end.
@@ -84,19 +77,17 @@ def generate(
         "sources": {name: str(path) for name, path in _sources(tasks, hub, folder).items()},
         "nltk_data": str(folder / "nltk_data"),
         "work": [[task.name, task.config, length] for length in settings.lengths for task in tasks],
+        "limits_s": {length: PATIENCE_S + settings.samples * length / TOKENS_PER_S for length in settings.lengths},
     }
     (folder / group.name).mkdir(parents=True, exist_ok=True)
     try:
-        clusters = _run(job, settings, notify, patience_s)
+        _run(job, settings, notify)
     finally:
         for path in (folder / ".sources").glob("*.json"):
             path.unlink()
-    files = {
+    return {
         task.name: tuple(f"{group.name}/{task.name}-{length}.jsonl" for length in settings.lengths) for task in tasks
     }
-    everything = [cluster for of_part in clusters.values() for cluster in of_part]
-    counts = {part: cluster_counts(of_part) for part, of_part in clusters.items()}
-    return files, counts | {"all": cluster_counts(everything)}
 
 
 def _sources(tasks: Sequence[NamedTask], hub: Hub, folder: Path) -> dict[str, Path]:
@@ -147,14 +138,8 @@ def hotpot_json(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     ]
 
 
-def _run(
-    job: dict[str, Any], settings: RulerSettings, notify: Callable[[str], None], patience_s: float
-) -> dict[str, list[str]]:
-    """One process generates everything and says a line after each task and length; it is killed past a deadline.
-
-    Returns the cluster of every sample, by task and length.
-    """
-    clusters: dict[str, list[str]] = {}
+def _run(job: dict[str, Any], settings: RulerSettings, notify: Callable[[str], None]) -> None:
+    """One process generates everything, with a line after each task and length; an alarm ends it at a deadline."""
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "HF_HUB_OFFLINE": "1"}
     environment |= {"TOKENIZERS_PARALLELISM": "false", "PYTHONHASHSEED": "0"}
     process = subprocess.Popen(
@@ -170,45 +155,21 @@ def _run(
         try:
             process.stdin.write(json.dumps(job))
             process.stdin.close()
-            _expect(process.stdout, STARTING_S, "RULER's generators do not start")
             for name, _, length in job["work"]:
-                limit = patience_s + settings.samples * length / TOKENS_PER_S
-                answer = _expect(process.stdout, limit, f"The generator of {name} at {length:,} tokens does not end")
-                clusters[f"{name}/{length}"] = json.loads(answer)
-                notify(f"{name} at {length:,} tokens: {_in_words(clusters[f'{name}/{length}'])}")
+                where = f"{name} at {length:,} tokens"
+                kind, _, text = process.stdout.readline().rstrip("\n").partition(" ")
+                if kind == "error":
+                    raise UsageError("freezing-failed", text)
+                if kind != "done" and process.wait() == -signal.SIGALRM:
+                    raise UsageError(
+                        "freezing-timeout",
+                        f"The generator of {where} was stopped: it does not end. Use longer lengths.",
+                    )
+                if kind != "done":
+                    raise UsageError("process-died", f"The process that generates {where} died; see its output above.")
+                notify(f"{where}: {settings.samples} samples")
         finally:
             process.kill()
-    return clusters
-
-
-def _in_words(clusters: Sequence[str]) -> str:
-    """How many samples, and what they weigh where several share a text."""
-    counts = cluster_counts(clusters)
-    if counts.clusters == counts.items:
-        return f"{counts.items} samples"
-    return (
-        f"{counts.items} samples about {counts.clusters} texts, which weigh as {counts.effective_clusters:.0f} "
-        f"independent ones"
-    )
-
-
-def _expect(stdout: IO[str], limit_s: float, trouble: str) -> str:
-    """The next line, which says that something is done."""
-    with selectors.DefaultSelector() as selector:
-        selector.register(stdout, selectors.EVENT_READ)
-        deadline = time.monotonic() + limit_s
-        while not selector.select(max(0.0, deadline - time.monotonic())):
-            if time.monotonic() >= deadline:
-                raise UsageError(
-                    "freezing-timeout", f"{trouble} (it was stopped after {limit_s:.0f} s); choose longer lengths."
-                )
-    line = stdout.readline()
-    if not line:
-        raise UsageError("process-died", f"{trouble}: the generating process died; see what it wrote above.")
-    kind, _, text = line.rstrip("\n").partition(" ")
-    if kind == "error":
-        raise UsageError("freezing-failed", text)
-    return text
 
 
 QA_TASKS: Mapping[str, tuple[str, str]] = {
@@ -270,15 +231,3 @@ def _by_source(questions: Sequence[Question], seed: str) -> list[list[Question]]
         sources[source].append(question)
         owner |= dict.fromkeys(question["context"], source)
     return sources
-
-
-def cluster_counts(clusters: Iterable[str]) -> ClusterCounts:
-    """How many items there are, in how many clusters, and what those weigh; `clusters` has one entry an item."""
-    sizes = Counter(clusters).values()
-    items = sum(sizes)
-    return ClusterCounts(
-        items=items,
-        clusters=len(sizes),
-        effective_clusters=items**2 / sum(size**2 for size in sizes) if items else 0.0,
-        largest=max(sizes, default=0),
-    )

@@ -4,6 +4,7 @@ import contextlib
 import json
 import os
 import random
+import signal
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -26,12 +27,12 @@ def main() -> None:
             from transformers import AutoTokenizer
 
             tokenizer = AutoTokenizer.from_pretrained(job["tokenizer"], local_files_only=True)
-            say("ready lm-eval")
             for name, config, length in job["work"]:
+                signal.setitimer(signal.ITIMER_REAL, job["limits_s"][str(length)])  # its signal ends the process
                 rows = document_rows(job, tokenizer, name, config, length)
                 path = Path(job["folder"]) / f"{name}-{length}.jsonl"
                 path.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), encoding="utf-8")
-                say(f"done {json.dumps([row['cluster'] for row in rows])}")
+                say("done")
         except ImportError as error:
             say(f"error RULER needs {error.name}, which is not installed; run: pip install 'q36eval[suites]'.")
         except Exception as error:  # lm-eval raises ValueError for a length that holds nothing

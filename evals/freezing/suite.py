@@ -13,10 +13,9 @@ from typing import Any
 from q36eval.checkpoints import tokenizer_sha256
 from q36eval.errors import CorruptCheckpointError, UsageError
 from q36eval.evals.freezing.hub import Hub, Row, Split, json_lines
-from q36eval.evals.freezing.ruler import STARTING_S, features, generate
+from q36eval.evals.freezing.ruler import features, generate
 from q36eval.evals.frozen import (
     MANIFEST,
-    ClusterCounts,
     FrozenTask,
     Manifest,
     frozen_files,
@@ -47,9 +46,7 @@ class _Freezing:
     folder: Path
     tokenizer: Path
     notify: Callable[[str], None]
-    patience_s: float
     hub: Hub = field(init=False)
-    clusters: dict[str, dict[str, ClusterCounts]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.hub = Hub(self.suite.sources)
@@ -68,9 +65,8 @@ class _Freezing:
             )
         files: Mapping[str, tuple[str, ...]] = {}
         if generated:
-            options: dict[str, Any] = {"notify": self.notify, "patience_s": self.patience_s}
-            files, self.clusters[group.name] = generate(
-                generated, group, self.hub, self.tokenizer, self.folder, self.suite.seed, **options
+            files = generate(
+                generated, group, self.hub, self.tokenizer, self.folder, self.suite.seed, notify=self.notify
             )
         return tuple(
             FrozenTask(
@@ -117,7 +113,6 @@ def freeze_suite(
     out: Path | None = None,
     *,
     notify: Callable[[str], None] = lambda _: None,
-    patience_s: float = STARTING_S,
 ) -> Manifest:
     """Write everything the suite at `path` reads into `out`, by default the folder that it names.
 
@@ -139,7 +134,7 @@ def freeze_suite(
     check_replaceable(target, name)
     plan = [(group, expand(group.tasks)) for group in suite.groups]
     with staging(target) as folder:
-        freezing = _Freezing(suite, folder, tokenizer.resolve(), notify, patience_s)
+        freezing = _Freezing(suite, folder, tokenizer.resolve(), notify)
         if needs_punkt(task for _, tasks in plan for task in tasks):
             freeze_punkt(folder)
             use_frozen_nltk(folder)
@@ -151,7 +146,6 @@ def freeze_suite(
             made_from=made_from,
             sources=freezing.hub.sources,
             tasks=tasks,
-            clusters=freezing.clusters,
             files=frozen_files(folder),
         )
         write_manifest(folder, manifest)

@@ -12,7 +12,7 @@ from markupsafe import Markup
 
 from q36eval.chat.declared_template import recorded_template
 from q36eval.inert_text import markdown, plain
-from q36eval.measurement_facts import Subject, recorded_subject, recorded_unverified
+from q36eval.measurement_facts import Subject, recorded_subject
 from q36eval.records import Lane
 from q36eval.reports._card_data import BEGIN, END, card_data, published_name, update_card
 from q36eval.reports._card_figures import CardFigure, called, card_checks, card_figures
@@ -72,7 +72,6 @@ def to_card(document: Document) -> str:
         shared=shared_engine(run),
         extent=_extent(run),
         template=recorded_template(run.provenance),
-        unverified=recorded_unverified(run.provenance),
         version=packages.get("q36eval") if isinstance(packages, dict) else None,
         commit="" if commit is None else str(commit)[:12],
         waiver_text=waiver_text,

@@ -21,7 +21,6 @@ from q36eval.gate.report import (
     Stage,
     StageState,
 )
-from q36eval.measurement_facts import recorded_unverified
 from q36eval.records import FailureCauses, FamilyCompetence, Measurement, Verdict
 from q36eval.reports.text import figure_text, margin_text, number, why_text
 
@@ -212,17 +211,15 @@ def chance_text(chance: float) -> str:
 
 def notes(report: GateReport, run: "RunRecord | None") -> tuple[str, ...]:
     """What a reader should know beside the verdict: what is awaited, why it approves no release,
-    signatures, items that nothing vouches for, the gate's own notes."""
+    signatures, the gate's own notes."""
     signed = tuple(f"signed by {by.owner} at {by.at:%Y-%m-%d %H:%M} UTC: {by.reason}" for by in report.signed_by)
     awaited = ("a reviewer's sign-off is required and missing, so nothing passes yet",)
     tried = () if report.attempts is None else attempts_text(report.attempts)
-    unverified = None if run is None else recorded_unverified(run.provenance)
-    items = () if unverified is None else (unverified,)
     why = no_release_text(report, run)
     asked = () if why is None else (f"{why}; its PASS does not approve a release",)
     engine = shared_engine(run)
     shared = () if engine is None else (engine,)
-    return (*(awaited if report.awaiting_sign_off else ()), *asked, *shared, *tried, *signed, *items, *report.notes)
+    return (*(awaited if report.awaiting_sign_off else ()), *asked, *shared, *tried, *signed, *report.notes)
 
 
 def no_release_text(report: GateReport, run: "RunRecord | None") -> str | None:

@@ -49,7 +49,6 @@ class Plan:
     documents: Sequence[CorpusDocument]
     budget: int
     bands: int
-    grid: bool = False
     engine: EngineOptions = field(default_factory=EngineOptions)
 
 
@@ -76,7 +75,7 @@ def _attributed(plan: Plan, progress: Progress) -> Attribution:
     _check_comparable(reference, branch)
     parts = parts_of(reference)
     guilty = [part for part in parts if differs(reference, branch, part.module)]
-    listed = suspects(guilty, plan.bands, grid=plan.grid)
+    listed = suspects(guilty, plan.bands)
     passes = 2 + len(DIRECTIONS) * len(listed)
     chosen = sample(plan.documents, reference.tokenizer, passes, plan.budget)
     progress.stage("scoring the variants", passes)

@@ -1,6 +1,5 @@
 """Freezes the corpus that a shipped suite brings: texts of the hub's datasets, and documents of our own."""
 
-import random
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib.metadata import version
@@ -12,18 +11,12 @@ from q36eval.checkpoints import load_tokenizer, tokenizer_sha256
 from q36eval.errors import CorruptCheckpointError, UsageError
 from q36eval.evals.freezing.hub import Hub
 from q36eval.evals.freezing.suite import check_replaceable, staging
-from q36eval.evals.frozen import Manifest, Source, frozen_files, read_manifest, verify, write_manifest
-from q36eval.evals.suite import HubSource, unverified
-from q36eval.examples import draw
+from q36eval.evals.frozen import Manifest, frozen_files, read_manifest, verify, write_manifest
+from q36eval.evals.suite import HubSource
 from q36eval.files import canonical_json
 from q36eval.kl.corpus import CorpusDocument, check_documents
-from q36eval.kl.corpus_plan import CorpusPlan, PlannedDataset, plan_of
-from q36eval.kl.generators import json_documents
-from q36eval.kl.generators.conversations import dialogues
-from q36eval.kl.hub_datasets import documents_of
-
-JSON_TOKENS = (110, 260)
-"""As long as the sandbox's documents."""
+from q36eval.kl.corpus_plan import CorpusPlan, generated, plan_of
+from q36eval.kl.hub_datasets import HubDataset, documents_of
 
 Notify = Callable[[str], None]
 
@@ -40,7 +33,7 @@ def freeze_corpus(suite: str, tokenizer: Path, target: Path, notify: Notify = la
     if plan is None:
         return None
     check_replaceable(target, plan.name)
-    hub = Hub(_known(plan))
+    hub = Hub({each.name: HubSource(revision=each.revision, licence=each.licence) for each in plan.datasets})
     documents = [*_generated(plan, tokenizer)]  # first, since a checkpoint without a template is reported at once
     for dataset in plan.datasets:
         documents += _of_dataset(dataset, hub)
@@ -55,9 +48,8 @@ def freeze_corpus(suite: str, tokenizer: Path, target: Path, notify: Notify = la
             "tokenizer_sha256": tokenizer_sha256(tokenizer),
             "datasets": version("datasets"),
         }
-        sources: tuple[Source, ...] = hub.sources
         manifest = Manifest(
-            name=plan.name, seed=plan.seed, made_from=made_from, sources=sources, files=frozen_files(folder)
+            name=plan.name, seed=plan.seed, made_from=made_from, sources=hub.sources, files=frozen_files(folder)
         )
         write_manifest(folder, manifest)
     notify(", ".join(f"{name}: {count}" for name, count in counts(documents).items()))
@@ -85,29 +77,6 @@ def verified(suite: str, folder: Path) -> Manifest:
     return verify(folder)
 
 
-def unverified_texts(suite: str, folder: Path | None) -> tuple[str, ...]:
-    """The repositories whose frozen texts no pinned hash vouches for; none where the suite freezes none.
-
-    Raises:
-        UsageError: the manifest cannot be read, or texts are not those that are pinned.
-    """
-    plan = plan_of(suite)
-    return () if plan is None or folder is None else unverified(read_manifest(folder).sources, _known(plan))
-
-
-def _known(plan: CorpusPlan) -> dict[str, HubSource]:
-    """What the plan says of each repository, of which it may read several splits."""
-    pins: dict[str, dict[str, str]] = {}
-    for dataset in plan.datasets:
-        own = pins.setdefault(dataset.name, {})
-        if dataset.rows_sha256 is not None:
-            own[f"{dataset.config or 'default'}/{dataset.split}"] = dataset.rows_sha256
-    return {
-        dataset.name: HubSource(revision=dataset.revision, licence=dataset.licence, rows_sha256=pins[dataset.name])
-        for dataset in plan.datasets
-    }
-
-
 def counts(documents: Sequence[CorpusDocument]) -> dict[str, int]:
     """Documents, clusters and characters in all, then the documents of each slice."""
     counts = {
@@ -118,25 +87,24 @@ def counts(documents: Sequence[CorpusDocument]) -> dict[str, int]:
     return counts | dict(sorted(Counter(document.slice for document in documents).items()))
 
 
-def _of_dataset(dataset: PlannedDataset, hub: Hub) -> list[CorpusDocument]:
+def _of_dataset(dataset: HubDataset, hub: Hub) -> list[CorpusDocument]:
     rows = hub.read(dataset.name, dataset.config, dataset.split).rows
     columns: Mapping[str, list[Any]] = {name: [row[name] for row in rows] for name in (rows[0] if rows else ())}
     return documents_of(dataset, columns)
 
 
 def _generated(plan: CorpusPlan, tokenizer: Path) -> Iterator[CorpusDocument]:
-    rng, texts = random.Random(f"{plan.seed}/json"), dict[str, None]()
-    while len(texts) < plan.generated.json_documents:
-        texts[draw(lambda rng: json_documents.document(rng, rng.randint(*JSON_TOKENS)), rng, "test").answer] = None
-    for number, text in enumerate(texts):
-        yield CorpusDocument(id=f"json-{number:03d}", slice="json", text=text)
+    for number, row in enumerate(generated("json", plan.generated.json_documents)):
+        yield CorpusDocument(id=f"json-{number:03d}", slice="json", text=row["text"])
     if not plan.generated.tool_dialogue:
         return
     written = _template_of(tokenizer)
-    for number, (name, messages, tools) in enumerate(dialogues(plan.generated.tool_dialogue, plan.seed)):
-        text = written(messages, tools)
+    for number, row in enumerate(generated("tool_dialogue", plan.generated.tool_dialogue)):
         yield CorpusDocument(
-            id=f"tool_dialogue-{number:03d}", slice="tool_dialogue", text=text, cluster=f"tool_dialogue/{name}"
+            id=f"tool_dialogue-{number:03d}",
+            slice="tool_dialogue",
+            text=written(row["messages"], row["tools"]),
+            cluster=f"tool_dialogue/{row['template']}",
         )
 
 

@@ -14,10 +14,11 @@ from q36eval.evals.summaries import declared_figures as of_evals
 from q36eval.evals.summaries import only_data_tell
 from q36eval.gate import Criterion
 from q36eval.gate.judgement import clusters_of_kind
+from q36eval.kl.breakdown import Held
+from q36eval.kl.breakdown import declared_figures as of_texts
 from q36eval.kl.corpus import CorpusDocument
 from q36eval.kl.corpus_plan import plan_of
-from q36eval.kl.declared_gap import DRAFT_ACCEPTANCE, DRAFT_GUESSES, Held
-from q36eval.kl.declared_gap import declared_figures as of_texts
+from q36eval.kl.measurements import DRAFT_ACCEPTANCE, DRAFT_GUESSES
 from q36eval.kl.on_policy import OnPolicyPrompt
 from q36eval.kl.spans import KINDS
 from q36eval.metrics import METRICS, DeclaredFigure
@@ -41,8 +42,8 @@ LOWER, HIGHER = Direction.LOWER_IS_BETTER, Direction.HIGHER_IS_BETTER
 NAMED = 12
 """At most this many slices of a metric are named in a sentence, the likeliest first."""
 
-GROUPED_BY_TEXTS = ("position=", "entropy=")
-"""Beginnings of the names of groups of tokens of which only the texts, and the reference, tell which there are."""
+GROUPED_BY_TEXTS = "position="
+"""Beginning of the names of groups of tokens of which only the texts tell which there are."""
 
 
 @dataclass(frozen=True)

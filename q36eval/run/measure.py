@@ -63,7 +63,7 @@ def _measure(request: Request, folders: OpenFolders, paths: Paths, history: Hist
     probes, failures = _probes(prepared, request, paths, progress)
     suites = {probe.name.value: probe.suite_sha256 for probe in probes} | served_suite(request)
     resume = request.resume
-    facts = published_facts(request, probes, paths)
+    facts = published_facts(request, probes)
     facts |= {} if template is None else {TEMPLATE: template.model_dump(mode="json")}
     run = _start(request, suites, facts, paths, history) if resume is None else history.get_run(resume)
     with _held(run.id, paths):

@@ -12,7 +12,6 @@ from q36eval.kl.corpus import corpus_sha256
 from q36eval.measurement_facts import MeasuredOn, Subject
 from q36eval.probes import Probe, Progress
 from q36eval.records import Lane, ProbeName
-from q36eval.run.corpora import unverified_texts
 from q36eval.run.materials import corpus_of, material_of
 from q36eval.run.reference import Reference
 from q36eval.run.request import SHIPPED_CANARIES, CanaryChoice, Request
@@ -146,8 +145,8 @@ def material(scored: Scored, reference: Reference, paths: Paths, progress: Progr
 CANARIES = "prompts of q36eval's canaries, answers checked exactly"
 
 
-def published_facts(request: Request, probes: Sequence[Probe], paths: Paths) -> dict[str, Any]:
-    """`subject`, `measured_on` and `unverified` of a run, as JSON values (see `q36eval.measurement_facts`)."""
+def published_facts(request: Request, probes: Sequence[Probe]) -> dict[str, Any]:
+    """`subject` and `measured_on` of a run, as JSON values (see `q36eval.measurement_facts`)."""
     measured_on = {probe.name.value: _of_probe(request, probe) for probe in probes}
     return {
         "subject": _subject(request).model_dump(mode="json"),
@@ -155,18 +154,7 @@ def published_facts(request: Request, probes: Sequence[Probe], paths: Paths) -> 
             name: {slice_name: on.model_dump(mode="json", exclude_none=True) for slice_name, on in by_slice.items()}
             for name, by_slice in measured_on.items()
         },
-        "unverified": sorted({name for probe in probes for name in _unverified(request, probe, paths)}),
     }
-
-
-def _unverified(request: Request, probe: Probe, paths: Paths) -> Sequence[str]:
-    """The repositories that a probe's frozen items are said to be from, where nothing vouches for it."""
-    if probe.name is ProbeName.KL:
-        own = request.corpus is not None
-        return (
-            () if own else unverified_texts(request.suite.partition("=")[0], suite_place(request.suite, paths).corpus)
-        )
-    return probe.unverified
 
 
 def _subject(request: Request) -> Subject:

@@ -32,7 +32,6 @@ from q36eval.served.differentials import (
     streaming,
 )
 from q36eval.served.drafts import drafted, rejected_measured
-from q36eval.served.greedy_check import cut_in_half, greedy_measured
 from q36eval.served.prompts import Prompts
 
 Figure = Measurement | ProbeFailure

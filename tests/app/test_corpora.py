@@ -10,11 +10,10 @@ from transformers import AutoTokenizer
 from q36eval.chat import rendered_chat
 from q36eval.config import Paths
 from q36eval.errors import UsageError
-from q36eval.kl.corpus_plan import plan_of
-from q36eval.kl.generators.conversations import dialogues, prompts
+from q36eval.kl.corpus_plan import generated, plan_of
 from q36eval.kl.on_policy import OnPolicySettings
 from q36eval.kl.planning import refuse_reserved_slices
-from q36eval.run.corpora import counts, freeze_corpus, unverified_texts
+from q36eval.run.corpora import counts, freeze_corpus
 from q36eval.run.declared_figures import Subject, declared_for
 from q36eval.run.materials import corpus_of, on_policy_prompts
 from tests.evals.hub_mirror import cache, use_cache
@@ -74,26 +73,6 @@ def frozen(suite: str, data: Paths) -> Path:
     folder = data.data / "corpus" / suite
     assert freeze_corpus(suite, TOKENIZER, folder) is not None
     return folder
-
-
-@pytest.mark.long
-def test_texts_are_unverified_until_their_rows_are_pinned(data: Paths, monkeypatch: pytest.MonkeyPatch) -> None:
-    folder = frozen("quick", data)
-    assert "openai/gsm8k" in unverified_texts("quick", folder)
-    assert unverified_texts("sandbox", data.data / "corpus/sandbox") == (), "it ships whole, and is of nobody else"
-    plan = plan_of("quick")
-    assert plan is not None
-    (found,) = [s for s in json.loads((folder / "manifest.json").read_text())["sources"] if "gsm8k" in s["repository"]]
-    datasets = [
-        dataset.model_copy(update={"rows_sha256": found["rows_sha256"]}) if "gsm8k" in dataset.name else dataset
-        for dataset in plan.datasets
-    ]
-    pinned = plan.model_copy(update={"datasets": tuple(datasets)})
-    assert pinned.sha256 == plan.sha256, "frozen texts are good under a plan that knows more of them"
-    monkeypatch.setattr("q36eval.run.corpora.plan_of", lambda _: pinned)
-    told = unverified_texts("quick", folder)
-    assert "openai/gsm8k" not in told
-    assert "facebook/belebele" in told
 
 
 @pytest.mark.long
@@ -165,10 +144,8 @@ def test_a_dataset_that_cannot_be_had_leaves_nothing_behind(
 
 
 @pytest.mark.parametrize("template", [None, STRICT], ids=["sandbox", "strict"])
-def test_the_release_prompts_are_what_their_templates_give_and_a_template_renders_them(template: Path | None) -> None:
+def test_a_template_renders_the_release_prompts_and_the_tool_dialogues(template: Path | None) -> None:
     paths = Paths(ROOT, ROOT)
-    lines = [json.loads(line) for line in (paths.data / "prompts/release.jsonl").read_text("utf-8").splitlines()]
-    assert lines == list(prompts())
     asked = [p for p in on_policy_prompts(OnPolicySettings(prompts="release", per_canary=0), paths)]
     assert len(asked) >= 200
     assert {p.slice for p in asked} == {"on_policy/chat", "on_policy/tools", "on_policy/reasoning"}
@@ -176,7 +153,8 @@ def test_the_release_prompts_are_what_their_templates_give_and_a_template_render
     tokenizer: Any = AutoTokenizer.from_pretrained(TOKENIZER, local_files_only=True)
     if template is not None:
         tokenizer.chat_template = template.read_text(encoding="utf-8")
-    for _, messages, tools in dialogues(80, 1):
+    for row in generated("tool_dialogue", 120):
+        messages, tools = row["messages"], row["tools"]
         whole = tokenizer.apply_chat_template(messages, tools=tools, tokenize=False, enable_thinking=False)
         assert all(message["content"] in whole for message in messages)
     for prompt in asked:

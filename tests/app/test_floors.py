@@ -1,9 +1,7 @@
 """The gate measures its reference's noise floor once, shows it, and refuses a margin below it before it asks."""
 
-import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 
 import pytest
 
@@ -13,11 +11,9 @@ from q36eval.config import Paths
 from q36eval.errors import UsageError
 from q36eval.history import History, RunRecord
 from q36eval.kl.corpus import load_corpus
-from q36eval.kl.floor_file import load_floor, measurements, write_floor
+from q36eval.kl.floor_file import load_floor, measurements
 from q36eval.kl.probe import KLProbe
 from q36eval.records import Verdict
-from q36eval.run.floor import FloorKeeper, floor_file
-from q36eval.run.items import Work
 from tests.app.sandbox_gates import REPOSITORY, Gates, Heard
 from tests.raising import raises
 
@@ -87,20 +83,3 @@ def test_a_margin_below_the_floor_is_refused_at_once_and_the_floor_measured_once
     history = History.open(paths.history)
     in_history = {m.key: m.value for m in history.measurements(run.id) if m.metric.endswith("noise_floor")}
     assert in_history == {m.key: m.value for m in measurements(floor)}
-
-
-def test_a_floor_of_another_reference_is_refused(gated: Gated, tmp_path: Path) -> None:
-    paths, run = Paths(REPOSITORY, tmp_path / "state"), gated.run
-    shutil.copytree(gated.paths.state, paths.state)
-    (kept,) = paths.captures.rglob("floor-*.json")
-    assert run.reference_identity is not None
-    documents = load_corpus(REPOSITORY / "data" / "corpus" / "sandbox")[::12]
-    assert kept == floor_file(kept.parent, run.reference_identity, KLProbe(documents))
-    floor = load_floor(kept)
-    assert floor is not None
-    keeper = FloorKeeper(floor.identity, kept.parent, None, Heard())
-    assert keeper.floor(Work(KLProbe(documents), []), {}) == floor, "without the reference's weights"
-    other = floor.identity.model_copy(update={"checkpoint_sha256": "of another model"})
-    write_floor(kept, floor.model_copy(update={"identity": other}))
-    with raises(UsageError, "floor-identity", "checkpoint_sha256"):
-        gate(paths, 0.1, Heard())

@@ -52,7 +52,7 @@ def recorded(document: Document) -> RunRecord:
     """Its run with all that a gate writes down of how it was measured: nested, and not all of it known."""
     assert document.run is not None
     nested = {
-        "all": {"title": "prompts", "unverified": None, "whole": True},
+        "all": {"title": "prompts", "part": None, "whole": True},
         "tasks": ["mmlu", None],
         "share": math.nan,
     }

@@ -1,17 +1,11 @@
 """A few items of every group of the sandbox suite, as a suite of their own."""
 
 import json
-from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import yaml
 
-from q36eval.engines import Engine
-from q36eval.evals.frozen import write_frozen
-from q36eval.probes import Probe, Progress
-from q36eval.references import Capture
-from q36eval.run.capture import ReferenceAnswers
-from q36eval.run.items import Work
+from tests.frozen_data import write_frozen
 
 ROOT = Path(__file__).resolve().parents[2]
 FROZEN = ROOT / "data/tasks/sandbox"
@@ -23,7 +17,7 @@ def write_small_suite(folder: Path, counts: dict[str, int], **settings: object) 
         name: [json.loads(line) for line in (FROZEN / name).read_text(encoding="utf-8").splitlines()[:count]]
         for name, count in counts.items()
     }
-    write_frozen(folder / "data", "a few", 0, records, {})
+    write_frozen(folder / "data", records)
     suite = yaml.safe_load((ROOT / "evals/suites/sandbox.yaml").read_text(encoding="utf-8"))
     suite |= {"data": "data", **settings}
     kept = []
@@ -36,12 +30,3 @@ def write_small_suite(folder: Path, counts: dict[str, int], **settings: object) 
     path = folder / "suite.yaml"
     path.write_text(yaml.safe_dump(suite | {"groups": kept}), encoding="utf-8")
     return path
-
-
-def answers_in(place: Path, reference: Engine) -> Callable[[Sequence[Work]], ReferenceAnswers]:
-    """Gives what the reference answers, captured below `place`."""
-
-    def open_capture(probe: Probe) -> Capture:
-        return Capture(place, reference.identity, probe.name, probe.suite_sha256)
-
-    return lambda works: ReferenceAnswers(works, open_capture, lambda: reference, Progress())

@@ -1,12 +1,13 @@
 """What the token ids of a suite take: RULER to 128k is hundreds of millions of them."""
 
+import copy
 import tracemalloc
-from copy import copy
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
+from tokenizers.processors import TemplateProcessing
 
 from q36eval.evals import encoding
 from q36eval.evals.encoding import Encoder, NotAmongLikeliestError, _read, _read_likeliest
@@ -42,43 +43,18 @@ def asked(tokenizer: Any) -> list[Any]:
 def test_texts_that_are_encoded_together_are_those_encoded_alone(
     tokenizer: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """By a tokenizer that begins texts with a token of its own."""
     monkeypatch.setattr(encoding, "WORTH_TOGETHER", 1)
+    tokenizer = copy.deepcopy(tokenizer)
+    first = [("<|im_start|>", tokenizer.convert_tokens_to_ids("<|im_start|>"))]
+    template = TemplateProcessing(single="<|im_start|> $A", pair=None, special_tokens=first)
+    tokenizer.backend_tokenizer.post_processor = template
     instances = asked(tokenizer)
     alone, together = Encoder(tokenizer, 2048), Encoder(tokenizer, 2048)
     together.read_together(instances)
     assert len(together._known) > 10
+    assert {ids[:1] == [first[0][1]] for ids in together._known.values()} == {True, False}
     assert [together.encode("k", [each]) for each in instances] == [alone.encode("k", [each]) for each in instances]
-
-
-@pytest.mark.parametrize("how", ["cut", "none", "own"])
-def test_a_tokenizer_whose_batches_may_be_others_is_asked_text_by_text(
-    tokenizer: Any, how: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """One that cuts them, one that has none, and one that prepares texts in a way of its own."""
-    monkeypatch.setattr(encoding, "WORTH_TOGETHER", 1)
-    kind = type(tokenizer)
-
-    def cutting(texts: list[str], add_special_tokens: bool) -> list[Any]:
-        found = tokenizer.backend_tokenizer.encode_batch(texts, add_special_tokens=add_special_tokens)
-        return [SimpleNamespace(ids=each.ids[:3]) for each in found]
-
-    def encode(self: Any, text: str, **settings: Any) -> Any:
-        return kind.encode(self, text.replace("Krátký", "Dlouhý"), **settings)
-
-    members: dict[str, Any] = {
-        "cut": {"backend_tokenizer": SimpleNamespace(encode_batch=cutting)},
-        "none": {"backend_tokenizer": None},
-        "own": {"encode": encode},
-    }[how]
-    other = copy(tokenizer)
-    other.__class__ = type("Other", (kind,), members)
-    instances = asked(tokenizer)
-    together = Encoder(other, 2048)
-    together.read_together(instances)
-    assert not together._known
-    assert [together.encode("k", [each]) for each in instances] == [
-        Encoder(other, 2048).encode("k", [each]) for each in instances
-    ]
 
 
 def test_an_answer_is_read_from_the_likeliest_tokens_as_from_all_or_not_at_all() -> None:

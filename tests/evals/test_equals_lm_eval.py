@@ -1,8 +1,5 @@
 """What the probe asks and reads must be what lm-eval's own model class asks and reads, to rounding."""
 
-import os
-import statistics
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,13 +13,11 @@ from q36eval.engines.shared_prefix import common_prefix
 from q36eval.evals.probe import EvalsProbe
 from q36eval.evals.suite import LoadedSuite
 from q36eval.probes import WorkItem
-from q36eval.records import ItemOutcome
 from q36eval.run.capture import requested_sha256
 from q36eval.run.items import Work, finished_items
 from tests.evals.small_suite import write_small_suite
 from tests.profiles import LONG
 from tests.q36eval.openai.server import SANDBOX, Served, opened, serving
-from tests.q36eval.openai.vllm_server import vllm
 
 FILES = {
     "mmlu/chemical_symbols.jsonl": 15,  # enough that sharing their prefix pays
@@ -37,9 +32,6 @@ FILES = {
     "ruler/niah_multikey_2.jsonl": 2,
     "perplexity/czech.jsonl": 10,
 }
-VLLM = os.environ.get("Q36EVAL_VLLM_PYTHON")
-BF16_APART = 5e-3
-"""What batches of other shapes move BF16 by, of a text's log-likelihood; a window that is cut otherwise moves 2 %."""
 MAX_LENGTH = 320
 """Longer than the prompts, which are never cut, and shorter than the last document, which is read in windows."""
 
@@ -83,23 +75,16 @@ def asked_of_lm_eval(suite: Path, model: Any, cache: Path) -> dict[str, Any]:
     return {sample["arguments"][0][0]: sample for samples in results["samples"].values() for sample in samples}
 
 
-def asked_as_a_gate_asks(suite: Path, engine: Engine) -> Iterator[tuple[WorkItem, ItemOutcome, list[Any]]]:
-    """Every item in batches and with shared prefixes, what came of it, and the responses as lm-eval has them."""
-    probe = EvalsProbe(suite)
-    for _, item, results in finished_items(engine, [Work(probe, probe.plan(engine.tokenizer))]):
-        assert results.error is None
-        digest = probe.digest(engine, item, results)
-        (outcome,) = probe.compare(engine, item, results, digest)
-        assert outcome.prompt is not None
-        yield item, outcome, list(digest.values["responses"])
-
-
 def assert_equal(suite: Path, stock: dict[str, Any], engine: Engine) -> list[WorkItem]:
     """Ask everything as a gate does, in batches and with shared prefixes, and compare item by item; returns all."""
     kinds, largest_gap, items = set(), 0.0, list[WorkItem]()
-    for item, outcome, ours in asked_as_a_gate_asks(suite, engine):
+    probe = EvalsProbe(suite)
+    for _, item, results in finished_items(engine, [Work(probe, probe.plan(engine.tokenizer))]):
+        assert results.error is None
         items.append(item)
-        expected = stock[str(outcome.prompt)]
+        digest = probe.digest(engine, item, results)
+        (outcome,) = probe.compare(engine, item, results, digest)
+        ours, expected = list(digest.values["responses"]), stock[str(outcome.prompt)]
         theirs = [response[0] for response in expected["resps"]]
         kinds.add(outcome.group)
         if outcome.group == "mmlu":
@@ -156,31 +141,6 @@ def test_what_an_endpoint_is_asked_is_what_lm_evals_client_asks(suite: Path, tmp
     with serving(Served(engine)) as address:
         stock = asked_of_lm_eval(suite, by_client(address, "sandbox"), tmp_path)
         assert_equal(suite, stock, open_engine(EngineSettings(SANDBOX, kind="openai", base_url=address)))
-
-
-@pytest.mark.long
-@pytest.mark.skipif(VLLM is None, reason="Q36EVAL_VLLM_PYTHON names no Python with vLLM")
-def test_a_real_vllm_is_asked_what_lm_evals_client_asks(suite: Path, tmp_path: Path) -> None:
-    """The two ask in other batches, which move BF16: what is summed agrees to that, and right answers stay right."""
-    with vllm(str(VLLM), tmp_path / "log", "--max-logprobs", "-1", variables={"VLLM_PLUGINS": ""}) as address:
-        stock = asked_of_lm_eval(suite, by_client(address, SANDBOX.name), tmp_path)
-        engine = open_engine(EngineSettings(SANDBOX, kind="openai", base_url=address, batch_rows=4))
-        asked = list(asked_as_a_gate_asks(suite, engine))
-    assert len(asked) == len(stock)
-    apart, texts = list[float](), list[bool]()
-    for _, outcome, ours in asked:
-        expected = stock[str(outcome.prompt)]
-        theirs = [response[0] for response in expected["resps"]]
-        if outcome.group == "mmlu":
-            apart += [abs(one[0] - other[0]) for one, other in zip(ours, theirs, strict=True)]
-            assert outcome.branch.score == expected["acc"]
-        elif outcome.group == "perplexity":
-            assert ours[0] == pytest.approx(theirs[0], rel=BF16_APART)
-        else:
-            texts += [one == other for one, other in zip(ours, theirs, strict=True)]
-    print(f"choices {statistics.mean(apart):.3g} nats apart, at most {max(apart):.3g}; texts {sum(texts)}/{len(texts)}")
-    assert statistics.mean(apart) < BF16_APART * 10
-    assert sum(texts) > len(texts) // 2  # near ties part
 
 
 def test_documents_of_one_task_know_the_prefix_they_share(suite: Path, tokenizer: Any) -> None:

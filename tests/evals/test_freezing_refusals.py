@@ -9,6 +9,7 @@ import pytest
 
 from q36eval.errors import UsageError
 from q36eval.evals.freezing import freeze_suite
+from q36eval.evals.freezing.hub import Hub
 from q36eval.evals.freezing.suite import staging
 from q36eval.evals.frozen import verify
 from q36eval.evals.lm_tasks import load_documents
@@ -34,6 +35,24 @@ def test_freezing_replaces_nothing_but_its_own(filled_cache: Path, tmp_path: Pat
         with raises(UsageError, code):
             freeze_suite(path, TOKENIZER, place)
     assert {file.name for file in tmp_path.iterdir()} == {"suite.yaml", "out"}
+
+
+def test_a_split_that_is_not_there_is_refused(
+    filled_cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A folder of the dataset's name where a person works is not taken for it."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "openai/gsm8k").mkdir(parents=True)
+    (tmp_path / "openai/gsm8k/test.txt").write_text("not this")
+    hub = Hub({})
+    assert len(hub.read("openai/gsm8k", "main", "test").rows) == 4
+    for name, config, split, code in (
+        ("no/such", "main", "test", "dataset-missing"),
+        ("openai/gsm8k", "socratic", "test", "dataset-missing"),
+        ("openai/gsm8k", "main", "validation", "dataset-unreadable"),
+    ):
+        with raises(UsageError, code):
+            hub.read(name, config, split)
 
 
 def test_what_a_killed_freezing_left_is_cleared_and_what_it_took_away_comes_back(tmp_path: Path) -> None:

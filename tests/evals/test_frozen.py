@@ -11,7 +11,7 @@ import pytest
 
 from q36eval.config import Paths
 from q36eval.errors import ChangedError, UsageError
-from q36eval.evals.frozen import verify, write_frozen
+from q36eval.evals.frozen import verify
 from q36eval.evals.probe import EvalsProbe
 from q36eval.examples import split_of
 from q36eval.kl.corpus import load_corpus
@@ -19,6 +19,7 @@ from q36eval.run.corpora import verified
 from q36eval.run.materials import corpus_of
 from q36eval.run.suites import suite_place
 from tests.evals.small_suite import write_small_suite
+from tests.frozen_data import write_frozen
 from tests.raising import raises
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -62,12 +63,6 @@ def test_every_frozen_question_and_document_is_held_out() -> None:
     assert len({record["text"] for record in prose}) == len(prose)
 
 
-def test_the_corpus_has_enough_documents_of_every_slice() -> None:
-    counts = {name: len(_records(CORPUS / f"{name}.jsonl")) for name in (*SLICES, "tool_dialogue")}
-    assert min(counts.values()) >= 15
-    assert sum(counts.values()) >= 120
-
-
 def test_ruler_prompts_fit_their_length_with_the_shipped_tokenizer(tokenizer: Any) -> None:
     for path in sorted((TASKS / "ruler").glob("*.jsonl")):
         records = _records(path)
@@ -79,7 +74,7 @@ def test_ruler_prompts_fit_their_length_with_the_shipped_tokenizer(tokenizer: An
 
 
 def test_damage_is_named(tmp_path: Path) -> None:
-    write_frozen(tmp_path, "two", 1, {"a.jsonl": [{"x": 1}], "b/c.jsonl": [{"x": 2}]}, {})
+    write_frozen(tmp_path, {"a.jsonl": [{"x": 1}], "b/c.jsonl": [{"x": 2}]})
     verify(tmp_path)
     (tmp_path / "b/c.jsonl").write_text('{"x": 3}\n')
     with raises(UsageError, "frozen-data-damaged", "c.jsonl"):
@@ -87,7 +82,7 @@ def test_damage_is_named(tmp_path: Path) -> None:
     (tmp_path / "b/c.jsonl").unlink()
     with raises(UsageError, "frozen-data-incomplete", "c.jsonl"):
         verify(tmp_path)
-    write_frozen(tmp_path, "one", 1, {"a.jsonl": [{"x": 1}]}, {})
+    write_frozen(tmp_path, {"a.jsonl": [{"x": 1}]})
     (tmp_path / "z.jsonl").write_text("{}\n")
     with raises(UsageError, "frozen-data-unlisted", "z.jsonl"):
         verify(tmp_path)

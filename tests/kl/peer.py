@@ -18,7 +18,6 @@ Floats = NDArray[np.float32]
 Doubles = NDArray[np.float64]
 
 CLAMP = np.float32(16.0)
-MAGIC = b"_logits_"
 
 
 @dataclass(frozen=True)
@@ -41,14 +40,8 @@ class StoredLogits:
 
 
 def read_stored(path: Path) -> StoredLogits:
-    """Read what `llama-perplexity --kl-divergence-base` wrote.
-
-    Raises:
-        ValueError: not such a file, or one that ends early.
-    """
+    """Read what `llama-perplexity --kl-divergence-base` wrote."""
     body = path.read_bytes()
-    if body[:8] != MAGIC:
-        raise ValueError(f"{path} does not begin as a file of llama-perplexity does")
     context, vocabulary, chunks = struct.unpack_from("<Iii", body, 8)
     scored, width = context - 1 - context // 2, 2 * ((vocabulary + 1) // 2) + 4
     tokens = np.frombuffer(body, np.int32, chunks * context, 20)

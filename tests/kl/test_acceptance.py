@@ -13,12 +13,10 @@ from safetensors.torch import load_file
 from q36eval.engines import EngineSettings, open_engine
 from q36eval.gate import Policy, decide
 from q36eval.gate.policy_file import read_policy
-from q36eval.gate.report import CriterionVerdict
 from q36eval.kl.acceptance import GUESSES, acceptance_sums, accepted
 from q36eval.kl.corpus import CorpusDocument, load_corpus
 from q36eval.kl.probe import KLProbe
-from q36eval.metrics import METRICS
-from q36eval.records import Clusters, FamilyCompetence, Measurement, ProbeName, Verdict
+from q36eval.records import Measurement, Verdict
 from tests.draft_heads import SANDBOX, TRAINED, head_tensors, with_head
 from tests.kl.comparing import CORPUS, ROOT, compared, results_of
 
@@ -74,32 +72,10 @@ def figures(branch: Path, reference: Path, texts: Sequence[CorpusDocument] | Non
 
 
 @pytest.mark.long
-def test_both_sides_are_paired_by_source_with_interval_and_counts(tmp_path: Path) -> None:
-    reference = with_head(tmp_path / "reference", head_tensors(256))
-    other = with_head(tmp_path / "other", head_tensors(256, seed=9))
-    same, changed = figures(reference, reference), figures(other, reference)
-    for guess in range(1, GUESSES + 1):
-        key = f"draft_acceptance[guess={guess}]"
-        alike, apart = same[key], changed[key]
-        assert alike.value == alike.reference_value
-        assert alike.effect == 0.0
-        assert alike.effect_interval is not None
-        assert apart.reference_value == alike.value
-        assert apart.value != apart.reference_value
-        assert apart.counts.scored == alike.counts.scored > 0
-        assert len(apart.clusters.units) == len(TEXTS)
-    # the text model is the same one: nothing else moves
-    assert {k: m.value for k, m in same.items() if "draft" not in k} == {
-        k: m.value for k, m in changed.items() if "draft" not in k
-    }
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("side", ["branch", "reference", "neither"])
+@pytest.mark.parametrize("side", ["branch", "reference"])
 def test_where_a_side_has_no_head_nothing_is_claimed(tmp_path: Path, side: str) -> None:
     whole = with_head(tmp_path / "whole", head_tensors(256))
-    branch = SANDBOX if side in ("branch", "neither") else whole
-    reference = SANDBOX if side in ("reference", "neither") else whole
+    branch, reference = (SANDBOX, whole) if side == "branch" else (whole, SANDBOX)
     assert not any("draft" in key for key in figures(branch, reference))
 
 
@@ -109,27 +85,6 @@ def documented(folder: Path) -> Policy:
     (folder / "own.yaml").write_text(page.partition("```yaml\n")[2].partition("```")[0], encoding="utf-8")
     whole = read_policy(folder / "own.yaml")
     return whole.model_copy(update={"criteria": [each for each in whole.criteria if each.id == "draft-acceptance"]})
-
-
-def first_guess(measured: dict[str, Measurement], times: int) -> Measurement:
-    """Its acceptance, over that many times the texts."""
-    one = measured["draft_acceptance[guess=1]"]
-    assert one.clusters.reference is not None
-    assert one.competence is not None
-    clusters = Clusters(
-        units=one.clusters.units * times,
-        branch=one.clusters.branch * times,
-        reference=one.clusters.reference * times,
-        errored=one.clusters.errored * times,
-        bounds=one.clusters.bounds,
-    )
-    able = one.competence[0]
-    items, informative = able.items * times, able.informative * times
-    family = FamilyCompetence(
-        name=able.name, items=items, informative=informative, causes={"wrong": items - informative}
-    )
-    figure = METRICS[ProbeName.KL, "draft_acceptance"].summarized(clusters, "guess=1", note=one.note)
-    return figure.model_copy(update={"competence": (family,)})
 
 
 def verdicts(policy: Policy, figures: Sequence[Measurement | None]) -> list[Verdict]:
@@ -151,18 +106,17 @@ def test_a_trained_head_is_accepted_and_one_with_random_weights_is_not(tmp_path:
     texts = sorted(load_corpus(CORPUS), key=lambda document: len(document.text))[10:50]
     whole = figures(with_head(tmp_path / "whole", trained), reference, texts)
     broken = figures(with_head(tmp_path / "broken", ruined), reference, texts)
-    policy = documented(tmp_path)
-    few, many = ([first_guess(each, times) for each in (whole, broken)] for times in (1, 25))
-    assert verdicts(policy, few) == [Verdict.INCONCLUSIVE, Verdict.FAIL]  # 40 texts show no change below 0.09
-    assert verdicts(policy, many) == [Verdict.PASS, Verdict.FAIL]
-    assert verdicts(policy, [None]) == [Verdict.INCONCLUSIVE]  # a lost head
+    policy, first = documented(tmp_path), "draft_acceptance[guess=1]"
+    found = verdicts(policy, [whole[first], broken[first], None])
+    # 40 texts show no change below 0.09, and of a lost head there is no figure
+    assert found == [Verdict.INCONCLUSIVE, Verdict.FAIL, Verdict.INCONCLUSIVE]
     nothing = figures(with_head(tmp_path / "both", ruined), tmp_path / "broken", texts)
-    judged = decide(policy, [first_guess(nothing, 25)]).criteria[0]
-    assert judged.verdict is CriterionVerdict.NOT_MEASURED  # both fail alike
-    assert "the reference solves" in judged.reason
+    assert decide(policy, [nothing[first]]).criteria[0].code == "reference-fails", "both fail alike"
     for key in (f"draft_acceptance[guess={guess}]" for guess in (1, 2)):
         print(key, whole[key].value, broken[key].value, broken[key].effect_interval)
-        assert whole[key].value > 0.3
+        assert whole[key].value == whole[key].reference_value == broken[key].reference_value > 0.3
+        assert whole[key].effect == 0.0
+        assert broken[key].counts.scored == whole[key].counts.scored
         assert broken[key].value < 0.1
         judged = broken[key].effect_interval
         assert judged.upper < -0.1

@@ -124,21 +124,19 @@ def test_shares_cover_what_they_promise() -> None:
     assert 0.918 <= covered / runs <= 0.964
 
 
-def test_suspects_are_classes_then_bands_then_cells() -> None:
+def test_suspects_are_classes_then_bands() -> None:
     parts = [Part(f"model.layers.{n}.mlp.experts", "routed experts", n) for n in range(5)]
     parts.append(Part("lm_head", "lm_head", None))
-    found = suspects(parts, 2, grid=True)
+    found = suspects(parts, 2)
     assert [(s.kind, s.name) for s in found] == [
         ("class", "routed experts"),
         ("class", "lm_head"),
         ("layers", "layers 0-1"),
         ("layers", "layers 2-4"),
-        ("cell", "routed experts, layers 0-1"),
-        ("cell", "routed experts, layers 2-4"),
     ]
     assert found[1] == Suspect("lm_head", "class", ("lm_head",))
     with raises(UsageError, "nothing-to-attribute"):
-        suspects([], 2, grid=False)
+        suspects([], 2)
 
 
 class Words:

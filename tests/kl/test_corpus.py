@@ -10,11 +10,10 @@ import pytest
 from q36eval.errors import UsageError
 from q36eval.kl.corpus import CorpusDocument, corpus_sha256
 from q36eval.kl.corpus_config import load_configured_corpus, load_corpus_config
-from q36eval.kl.hub_datasets import HubDataset, articles, documents_of
+from q36eval.kl.hub_datasets import HubDataset, documents_of
 from q36eval.kl.on_policy import OnPolicyAnswer
 from q36eval.kl.planning import Material, plan_material, windows
 from q36eval.kl.probe import KLProbe
-from tests.evals.hub_mirror import cache
 from tests.kl.comparing import Letters
 from tests.raising import raises
 
@@ -36,57 +35,32 @@ def folder(tmp_path: Path) -> Path:
     (tmp_path / "notes" / "deep" / "b.txt").write_text("kůň", encoding="utf-8")
     (tmp_path / "notes" / "c.md").write_text("another kind", encoding="utf-8")
     (tmp_path / "own.jsonl").write_text(lines({"id": 1, "slice": "s", "text": "one"}, {"slice": "t", "text": "two"}))
-    (tmp_path / "other.jsonl").write_text(lines({"body": "three"}))
+    (tmp_path / "other.jsonl").write_text(lines({"text": "three"}))
     return tmp_path
 
 
 def test_files_and_folders(folder: Path) -> None:
     found = written(
         folder,
-        "json_lines: [{path: own.jsonl}, {path: other.jsonl, slice: o, column: body}]\n"
+        "json_lines: [{path: own.jsonl}, {path: other.jsonl, slice: o}]\n"
         "texts: [{path: notes, slice: n}, {path: notes/c.md, slice: md}]\n",
     )
     assert [(d.id, d.slice, d.text) for d in found] == [
         ("1", "s", "one"),
         ("own.jsonl:2", "t", "two"),
-        ("other.jsonl#body:1", "o", "three"),
+        ("other.jsonl:1", "o", "three"),
         ("notes/a.txt", "n", "Příliš žluťoučký"),
         ("notes/deep/b.txt", "n", "kůň"),
         ("notes/c.md", "md", "another kind"),
     ]
 
 
-def test_files_of_one_name_and_columns_of_one_file_are_other_documents(folder: Path) -> None:
+def test_files_of_one_name_are_other_documents(folder: Path) -> None:
     for name in ("a", "b"):
         (folder / name).mkdir()
-        (folder / name / "data.jsonl").write_text(lines({"text": f"one {name}", "more": f"two {name}"}))
-    found = written(
-        folder,
-        "json_lines: [{path: a/data.jsonl, slice: x}, {path: a/data.jsonl, slice: x, column: more},\n"
-        "             {path: b/data.jsonl, slice: x}]\n",
-    )
-    assert [d.id for d in found] == ["a/data.jsonl:1", "a/data.jsonl#more:1", "b/data.jsonl:1"]
-
-
-def test_short_documents_are_joined_to_long_ones(tmp_path: Path) -> None:
-    """In their order, slice by slice, a cluster's together; the rest of a slice is added to the last."""
-    rows = [("a", "x", "1234"), ("b", "x", "56"), ("c", "y", "7"), ("d", "x", "890"), ("e", "x", "12")]
-    clusters = {"a": "first", "d": "first"}
-    bodies = [
-        {"id": name, "slice": slice_, "text": text, **({"cluster": clusters[name]} if name in clusters else {})}
-        for name, slice_, text in rows
-    ]
-    (tmp_path / "short.jsonl").write_text(lines(*bodies))
-    found = written(tmp_path, "json_lines: [{path: short.jsonl}]\njoined_characters: 6\n")
-    assert [(one.id, one.slice, one.text, one.cluster) for one in found] == [
-        ("a and 3 more", "x", "1234\n\n890\n\n56\n\n12", None),
-        ("c", "y", "7", None),
-    ]
-    found = written(tmp_path, "json_lines: [{path: short.jsonl}]\njoined_characters: 4\n")
-    assert [one.id for one in found] == ["a and 1 more", "b and 1 more", "c"]
-    (tmp_path / "short.jsonl").write_text(lines(*bodies, {"id": "f", "slice": "y", "text": "9", "cluster": "first"}))
-    with raises(UsageError, "corpus-cluster-invalid", "'first'", "'x'", "'y'"):
-        written(tmp_path, "json_lines: [{path: short.jsonl}]\njoined_characters: 4\n")
+        (folder / name / "data.jsonl").write_text(lines({"text": f"one {name}"}))
+    found = written(folder, "json_lines: [{path: a/data.jsonl, slice: x}, {path: b/data.jsonl, slice: x}]\n")
+    assert [d.id for d in found] == ["a/data.jsonl:1", "b/data.jsonl:1"]
 
 
 @pytest.mark.parametrize(
@@ -98,17 +72,15 @@ def test_short_documents_are_joined_to_long_ones(tmp_path: Path) -> None:
         ("json_lines: [{path: broken.jsonl}]", "document-malformed", ["broken.jsonl:2"]),
         ("json_lines: [{path: number.jsonl}]", "document-malformed", ["number.jsonl:1", "'text'"]),
         ("json_lines: [{path: surrogate.jsonl}]", "document-malformed", ["surrogate.jsonl:1"]),
-        ("json_lines: [{path: other.jsonl}]", "corpus-field-missing", ["other.jsonl:1", "'text'"]),
-        ("json_lines: [{path: other.jsonl, column: body}]", "corpus-field-missing", ["other.jsonl:1", "'slice'"]),
+        ("json_lines: [{path: body.jsonl}]", "corpus-field-missing", ["body.jsonl:1", "'text'"]),
+        ("json_lines: [{path: other.jsonl}]", "corpus-field-missing", ["other.jsonl:1", "'slice'"]),
         ("json_lines: [{path: own.jsonl}, {path: own.jsonl}]", "document-duplicate", ["id '1'"]),
         (
             "json_lines: [{path: own.jsonl}, {path: copy.jsonl, slice: x}]",
             "document-duplicate",
             ["'1'", "copy.jsonl:1"],
         ),
-        ("json_lines: [{path: mixed.jsonl}]", "corpus-cluster-invalid", ["mixed.jsonl:2", "7", "'cluster'"]),
-        ("json_lines: [{path: mixed.jsonl, cluster: book}]", "corpus-cluster-invalid", ["mixed.jsonl:1", "'book'"]),
-        ("json_lines: [{path: own.jsonl, cluster: book}]", "corpus-field-missing", ["own.jsonl", "'book'"]),
+        ("json_lines: [{path: mixed.jsonl}]", "corpus-cluster-invalid", ["mixed.jsonl:1", "7", "'cluster'"]),
         ("texts: [{path: notes, slice: n, pattern: '*.rst'}]", "corpus-empty", ["notes", "'*.rst'"]),
         ("texts: [{path: gone.txt, slice: n}]", "file-unreadable", ["gone.txt"]),
         ("context: 64\noverlap: 64", "file-invalid", ["overlap of 64"]),
@@ -120,8 +92,8 @@ def test_bad_input_is_refused(folder: Path, config: str, code: str, values: list
     (folder / "number.jsonl").write_text('{"slice": "s", "text": null}')
     (folder / "surrogate.jsonl").write_text('{"slice": "s", "text": "\\ud800"}')
     (folder / "copy.jsonl").write_text(lines({"text": "one"}))
-    mixed = {"slice": "s", "text": "x", "cluster": "a", "book": "  "}, {"slice": "s", "text": "y", "cluster": 7}
-    (folder / "mixed.jsonl").write_text(lines(*mixed))
+    (folder / "mixed.jsonl").write_text(lines({"slice": "s", "text": "y", "cluster": 7}))
+    (folder / "body.jsonl").write_text(lines({"body": "three"}))
     with raises(UsageError, code, *values):
         written(folder, config)
 
@@ -131,95 +103,55 @@ WIKITEXT = [
     *("", " = Du Fu = \n", "", " A poet . \n", " = no title = \n", ""),
     *("", " = nor this = \n", " It goes on . \n", ""),
 ]
-SOURCE = "{name: Salesforce/wikitext, config: wikitext-2-raw-v1, split: test, slice: wikitext-2, documents: articles%s}"
 
 
-@pytest.fixture
-def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """wikitext-2 as `datasets` caches it, with two articles of ours."""
-    import datasets
-    from datasets import Features, Value
-
-    root = tmp_path / "cache"
-    rows = {"test": WIKITEXT, "train": ["a b", "a b", "c d"]}
-    splits = {name: [{"text": text} for text in texts] for name, texts in rows.items()}
-    cache(root, "Salesforce/wikitext", "wikitext-2-raw-v1", splits, Features(text=Value("string")))
-    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", root)
-    # a folder of the dataset's name where a person works is not taken for it
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "Salesforce" / "wikitext").mkdir(parents=True)
-    (tmp_path / "Salesforce" / "wikitext" / "test.txt").write_text("not this")
-    return tmp_path
+def source(**changes: object) -> HubDataset:
+    settings = {"name": "a/b", "split": "test", "slice": "s", "revision": "0" * 40, "licence": "MIT"}
+    return HubDataset.model_validate({**settings, "max_documents": 9, **changes})
 
 
-def test_wikitext_is_joined_per_article_from_the_local_cache(hub: Path) -> None:
-    found = written(hub, f"datasets: [{SOURCE % ', revision: b08601e'}]")
-    assert [document.id for document in found] == [
-        f"Salesforce/wikitext/wikitext-2-raw-v1/test:wikitext-2/articles-{number}" for number in (0, 1)
-    ]
+def test_wikitext_is_joined_per_article() -> None:
+    found = documents_of(source(documents="articles", config="raw"), {"text": WIKITEXT})
+    assert [document.id for document in found] == ["a/b/raw/test:s/articles-0", "a/b/raw/test:s/articles-1"]
     assert found[0].text == (
         " = Robert Boulter = \n\n He is an actor . \n\n = = Career = = \n\n He = 3 = played . \n\n"
     )
     assert found[1].text.startswith(" = Du Fu = \n")
     assert "".join(document.text for document in found) == "".join(line.rstrip("\n") + "\n" for line in WIKITEXT[1:])
-    assert len(written(hub, f"datasets: [{SOURCE % ', max_documents: 1'}]")) == 1
+    with raises(UsageError, "dataset-empty"):
+        documents_of(source(documents="articles"), {"text": ["text", "more"]})
 
 
-def test_two_splits_may_share_a_slice(hub: Path) -> None:
-    rows = "{name: Salesforce/wikitext, config: wikitext-2-raw-v1, split: %s, slice: w, max_documents: 1%s}"
-    found = written(hub, f"datasets: [{rows % ('train', '')}, {rows % ('test', ', documents: articles')}]")
-    assert [d.slice for d in found] == ["w", "w"]
-    assert len({d.id for d in found}) == 2
-
-
-def test_rows_and_whole_splits(hub: Path) -> None:
-    source = "datasets: [{name: Salesforce/wikitext, config: wikitext-2-raw-v1, split: train, slice: w, %s}]"
-    assert [d.text for d in written(hub, source % "drop_duplicates: true")] == ["a b", "c d"]
-    assert [d.text for d in written(hub, source % "documents: whole")] == ["a b\na b\nc d\n"]
-    with raises(UsageError, "document-duplicate"):
-        written(hub, source % "documents: rows")
+def test_rows_are_chosen_joined_and_cut_into_pieces_of_one_cluster() -> None:
+    rows = {"text": ["a b", "a b", " ", "c d"], "more": ["x", "x", "", "y"]}
+    chosen = source(more_columns=["more"], joined_by=" ", drop_duplicates=True, skip_documents=1, max_documents=1)
+    assert [d.text for d in documents_of(chosen, rows)] == ["c d y"]
+    long = documents_of(source(piece_characters=100, max_pieces=2), {"text": ["word " * 50, "short"]})
+    assert [(d.id.partition("-")[2], len(d.text), d.cluster) for d in long] == [
+        ("0.0", 100, "a/b/test:s-0."),
+        ("0.1", 100, "a/b/test:s-0."),
+        ("1", 5, None),
+    ]
+    for columns, code in (({"words": ["x"]}, "dataset-column-unknown"), ({"text": [1]}, "dataset-column-not-text")):
+        with raises(UsageError, code, "'text'"):
+            documents_of(source(), columns)
 
 
 @pytest.mark.parametrize("shared", ["", None, 7, ["a"]])
 def test_a_row_that_names_no_cluster_is_refused(shared: object) -> None:
-    source = HubDataset(name="a/b", split="test", slice="s", cluster="link")
     columns = {"text": ["one", "two"], "link": ["page", shared]}
     with raises(UsageError, "corpus-cluster-invalid", "Row 1 of the split 'test' of a/b", "'link'"):
-        documents_of(source, columns)
-    assert [d.cluster for d in documents_of(source, columns | {"link": ["page", "page"]})] == ["a/b#page"] * 2
+        documents_of(source(cluster="link"), columns)
+    pages = columns | {"link": ["page", "page"]}
+    assert [d.cluster for d in documents_of(source(cluster="link"), pages)] == ["a/b#page"] * 2
 
 
-@pytest.mark.parametrize(
-    ("change", "code", "values"),
-    [
-        (("Salesforce/wikitext", "no/such"), "dataset-missing", ["load_dataset('no/such'"]),
-        (("wikitext-2-raw-v1", "wikitext-103-raw-v1"), "dataset-missing", ["wikitext-103-raw-v1"]),
-        (("split: test", "split: validation"), "dataset-unreadable", ["validation"]),
-        (("split: test", "split: test, column: words"), "dataset-column-unknown", ["'words'", "text"]),
-        (("split: test", "split: test, revision: abcdef1"), "dataset-revision", ["b08601e", "revision='abcdef1'"]),
-    ],
-)
-def test_a_dataset_that_is_not_there_is_refused(
-    hub: Path, change: tuple[str, str], code: str, values: list[str]
-) -> None:
-    with raises(UsageError, code, *values):
-        written(hub, f"datasets: [{(SOURCE % '').replace(*change)}]")
-
-
-def test_the_examples_of_the_docs_are_corpus_files(tmp_path: Path) -> None:
+def test_the_example_of_the_docs_is_a_corpus_file(tmp_path: Path) -> None:
     page = (Path(__file__).parents[2] / "docs" / "kl.md").read_text(encoding="utf-8")
-    example, long = (block.split("```")[0] for block in page.split("```yaml\n")[1:])
-    (tmp_path / "long.yaml").write_text(long, encoding="utf-8")
-    assert load_corpus_config(tmp_path / "long.yaml").joined_characters == 60_000
-    (tmp_path / "corpus.yaml").write_text(example, encoding="utf-8")
+    (tmp_path / "corpus.yaml").write_text(page.split("```yaml\n")[1].split("```")[0], encoding="utf-8")
     config = load_corpus_config(tmp_path / "corpus.yaml")
-    assert config.datasets[0].documents == "articles"
     assert config.json_lines
     assert config.texts
-
-
-def test_articles_of_no_title_are_none() -> None:
-    assert list(articles(["text", "more"])) == []
 
 
 def test_windows_score_every_token_from_the_first_one_on_exactly_once() -> None:
@@ -251,11 +183,7 @@ def test_positions_and_requests_of_documents_and_answers() -> None:
     probe = KLProbe([long, short], 8, 3, answers=[answer], notify=told.append)
     items = probe.plan(Letters())
     probe.plan(Letters())
-    assert told == [
-        "1 document of fewer than two tokens skipped: nothing is predicted there.",
-        "2 documents longer than the context of 8 tokens scored in windows, every token after at least 3 others "
-        "(or all that precede it).",
-    ]
+    assert told == ["Skipped 1 documents of fewer than two tokens: nothing is predicted there."]
     assert [item.key for item in items] == [long.key, answer.key]
     document, sampled = probe.planned[long.key], probe.planned[answer.key]
     assert document.positions.tolist() == [1, 2, 3, 4, 5, 6, 7, 3, 4, 5, 6]

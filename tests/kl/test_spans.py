@@ -76,17 +76,6 @@ def test_spans_of_decoded_ids_are_the_tokenizers_own_offsets(tokenizer: Any, tex
     assert token_kinds(tokenizer, ids).tolist() == kinds.tolist()
 
 
-def test_every_part_of_a_split_character_has_its_kind(tokenizer: Any) -> None:
-    ids, kinds = text_kinds(tokenizer, '🙂{"a": "🙂"}🙂')
-    emoji = tokenizer.encode("🙂", add_special_tokens=False)
-    assert len(emoji) == 4
-    assert kinds[:4].tolist() == kinds[-4:].tolist() == [TEXT] * 4
-    assert set(kinds[4:-4].tolist()) == {JSON}
-    # cut within the last emoji, as an answer that reached its budget may be
-    cut = token_kinds(tokenizer, ids[:-2])
-    assert cut.tolist() == kinds[:-2].tolist()
-
-
 def test_ids_that_are_no_utf8_have_kinds_too(tokenizer: Any) -> None:
     emoji = tokenizer.encode("🙂", add_special_tokens=False)
     ids = [emoji[1]] * 9 + emoji[:1] * 2 + tokenizer.encode('{"a": 1}', add_special_tokens=False) + emoji[:3]

@@ -41,9 +41,6 @@ GROUP_COLUMNS = {
 }
 TOKENS_PER_PAGE = 8
 
-# groupings whose groups have an order that a line may follow
-BY_NUMBER = ("position", "entropy")
-
 
 def draw() -> None:
     """The page."""
@@ -125,7 +122,7 @@ def _draw_groupings(figures: KLFigures, run: RunRecord) -> None:
 def _draw_grouping(figures: KLFigures, grouping: str, title: str, run: RunRecord) -> None:
     points = figures.points(grouping)
     against = {"margin": margins_by_group(run.report, grouping), "noise floor": figures.floors(grouping)}
-    figure = points_figure(points, title, line=grouping in BY_NUMBER, held_against=against)
+    figure = points_figure(points, title, line=grouping == "position", held_against=against)
     chart(figure, f"Mean KL with its interval by {title}", f"kl by {title} {run.id}")
     rows = figures.rows(grouping)
     cells = [{title: row.name} | {words: getattr(row, field) for field, words in GROUP_COLUMNS.items()} for row in rows]

@@ -48,7 +48,6 @@ from q36eval.app.reviewing.replay import replay
 from q36eval.errors import Q36Error
 from q36eval.gate.report import CriterionVerdict, GateReport
 from q36eval.history import RunRecord, RunState
-from q36eval.measurement_facts import recorded_unverified
 from q36eval.provenance import CHANGED
 from q36eval.records import ProbeName
 from q36eval.reports.deciding_answers import ANSWERS_TITLE
@@ -206,9 +205,7 @@ def _draw_gaps(reader: Reader, run: RunRecord) -> None:
             st.caption(TEMPLATE_TITLE)
             for words in template:
                 st.text(line(words))
-    unverified = recorded_unverified(run.provenance)
-    alone = () if unverified is None else (unverified,)
-    for note in alone if run.report is None else notes(run.report, run):
+    for note in () if run.report is None else notes(run.report, run):
         st.text(f"Note: {line(note)}")
 
 

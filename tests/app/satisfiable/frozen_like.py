@@ -7,7 +7,7 @@ from typing import Any
 
 import yaml
 
-from q36eval.evals.frozen import write_frozen
+from tests.frozen_data import write_frozen
 
 ROOT = Path(__file__).parents[3]
 TASKS = ROOT / "evals" / "tasks"
@@ -47,7 +47,7 @@ def write_suite_like(shipped: str, folder: Path, items: Mapping[str, int], subje
         path = folder / "tasks" / f"{name}_like.yaml"
         path.write_text(yaml.dump(task, Dumper=_Tags, sort_keys=False), encoding="utf-8")
         groups.append(kept | {"task": str(path), "subsets": {"all": {}}, "metric": metric})
-    write_frozen(folder / "data", shipped, 0, files, {})
+    write_frozen(folder / "data", files)
     path = folder / f"{shipped}-like.yaml"
     whole = {"name": suite["name"], "data": "data", "max_length": suite["max_length"], "groups": groups}
     path.write_text(yaml.safe_dump(whole), encoding="utf-8")

@@ -26,7 +26,7 @@ from q36eval.chat.rendering import (
 )
 from q36eval.checkpoints import load_tokenizer
 from q36eval.errors import EngineError
-from q36eval.kl.generators.conversations import prompts
+from q36eval.kl.corpus_plan import generated
 from tests.raising import raises
 
 SANDBOX = Path(__file__).parents[3] / "data" / "sandbox" / "bf16"
@@ -88,7 +88,7 @@ def test_every_shipped_prompt_is_written_as_transformers_writes_it(tokenizer: An
     if template == "strict":
         tokenizer.chat_template = STRICT.read_text(encoding="utf-8")
     asked = [(case.messages, case.tools) for spec in load_specs(skills=None, n=3) for case in cases_of(spec)]
-    asked += [(line["messages"], line.get("tools", ())) for line in prompts(1)]
+    asked += [(line["messages"], line.get("tools", ())) for line in generated("tool_dialogue", 120)]
     for messages, tools in asked:
         for thinking in (False, True):
             expected = _by_transformers(

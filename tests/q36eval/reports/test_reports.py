@@ -52,24 +52,6 @@ def test_the_same_input_gives_the_same_bytes() -> None:
     assert list(document["report"]) == sorted(document["report"])
 
 
-@pytest.mark.long
-def test_items_that_nothing_vouches_for_are_told_in_every_format() -> None:
-    run = run_of().model_copy(update={"provenance": {"unverified": ["cais/mmlu", "openai/gsm8k (1 of 2 splits)"]}})
-    stream = io.StringIO()
-    Console(file=stream, width=200).print(to_console(Document(clean_report(), run)))
-    texts = [write(Document(clean_report(), run)) for write in (to_json, to_markdown, to_html, to_junit, to_card)]
-    for text in (*texts, stream.getvalue()):
-        shown = html_unescape(text).replace("\\", "")
-        assert "cais/mmlu" in shown
-        assert "openai/gsm8k (1 of 2 splits)" in shown
-        assert "nverified" in shown
-    for nothing in ({}, {"unverified": []}, {"unverified": 3}):
-        known = run_of().model_copy(update={"provenance": nothing})
-        assert "nverified items" not in to_markdown(Document(clean_report(), known)) + to_card(
-            Document(clean_report(), known)
-        )
-
-
 def test_plain_text_is_one_harmless_line() -> None:
     line = plain(HOSTILE + "\ud800", 10**6)
     assert line.encode("utf-8").decode() == line

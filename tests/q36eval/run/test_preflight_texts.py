@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from q36eval.app.targets import load_family
 from q36eval.checkpoints import load_tokenizer
 from q36eval.config import Paths
-from q36eval.evals.frozen import write_frozen
 from q36eval.evals.probe import EvalsProbe
 from q36eval.gate.judgement import LEAST_CLUSTERS, effective_clusters, most_effective_clusters
 from q36eval.gate.policy_file import read_policy
@@ -29,6 +28,7 @@ from q36eval.run.request import Request, Target
 from q36eval.stats import MAX_ERRORED_SHARE
 from tests.commands import q36eval
 from tests.evals.small_suite import FROZEN, ROOT, write_small_suite
+from tests.frozen_data import write_frozen
 from tests.small_corpus import write_corpus
 
 BF16 = ROOT / "data" / "sandbox" / "bf16"
@@ -57,7 +57,7 @@ def documents(lengths: Sequence[int]) -> list[dict[str, str]]:
 def suite_of(folder: Path, lengths: Sequence[int]) -> Path:
     """A suite of a perplexity over documents of so many words."""
     path = write_small_suite(folder, {"perplexity/czech.jsonl": 1})
-    write_frozen(folder / "data", "a few", 0, {"perplexity/czech.jsonl": documents(lengths)}, {})
+    write_frozen(folder / "data", {"perplexity/czech.jsonl": documents(lengths)})
     return path
 
 

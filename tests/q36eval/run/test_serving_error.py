@@ -209,4 +209,3 @@ def test_the_command_prints_every_layer_and_keeps_them(tmp_path: Path) -> None:
     kept = {each.key: each.value for each in History.open(tmp_path / "history.sqlite").measurements(body["run"])}
     assert kept["kl.attributed_kl[quiet/whole]"] == pytest.approx(body["whole"]["kl"])
     assert len(kept) == 5
-    assert q36eval(*command, "--grid", state=tmp_path).returncode == 2

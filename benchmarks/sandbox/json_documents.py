@@ -1,4 +1,4 @@
-"""JSON documents from seeds: orders, people and settings, for a corpus beside the hub's datasets."""
+"""JSON documents from seeds: orders, people and settings."""
 
 import json
 import random
@@ -90,8 +90,3 @@ def paragraphs(
         length += len(drawn[-1]) + 2
     text = "\n\n".join(drawn)
     return TextExample(key=f"prose|{text}", prompt="", answer=text, expected={"slice": slice_name})
-
-
-def document(rng: random.Random, approx_tokens: int) -> TextExample:
-    """JSON values up to about `approx_tokens`."""
-    return paragraphs(rng, "json", json_text, approx_tokens * CHARACTERS_PER_TOKEN)

@@ -1,1 +1,0 @@
-"""Conversations and JSON documents of our own, from seeded templates and word lists."""
