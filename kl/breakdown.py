@@ -22,6 +22,7 @@ from q36eval.kl.measurements import (
 )
 from q36eval.metrics import ALL, METRICS, DeclaredFigure
 from q36eval.records import Clusters, Counts, ItemOutcome, Measurement, ProbeName
+from q36eval.stats import quantile_clusters
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -33,7 +34,6 @@ SHARE_BELOW = 0.99
 """Of all tokens, the share that do not exceed the quantile."""
 
 P99 = Figure(METRICS[ProbeName.KL, "kl_p99"], KL.column)
-UNJUDGED = Interval(lower=0.0, upper=math.inf, level=0.95, method="none: of these tokens alone")
 MAXIMUM = Figure(METRICS[ProbeName.KL, "kl_max"], KL.column)
 
 CENSUS = Figure(METRICS[ProbeName.KL, NON_FINITE], "finite")
@@ -218,13 +218,11 @@ def _of_tokens(
     lost, clusters = tokens.errored(documents), tokens.cluster[members]
     kept = (np.bincount(clusters, minlength=len(lost)) > 0) | (lost > 0)
     renumbered = (np.cumsum(kept) - 1)[clusters]
-    greatest = _greatest(values, renumbered, tuple(lost[kept].tolist()))
+    errored = tuple(lost[kept].tolist())
     if figure is MAXIMUM:
-        return figure.metric.summarized(greatest, name)
-    # the inverse of the empirical distribution; 1e-9 forgives the product's rounding
-    rank = max(0, math.ceil(SHARE_BELOW * values.size - 1e-9) - 1)
-    value = float(np.sort(np.where(np.isnan(values), np.inf, values))[rank])
-    return figure.metric.measured(name, value=value, effect=value, effect_interval=UNJUDGED, counts=greatest.counts())
+        return figure.metric.summarized(_greatest(values, renumbered, errored), name)
+    _, evidence = quantile_clusters(values, renumbered, errored, SHARE_BELOW, figure.metric.bounds)
+    return figure.metric.summarized(evidence, name)
 
 
 def _greatest(values: Floats, clusters: Integers, errored: tuple[int, ...]) -> Clusters:

@@ -55,6 +55,7 @@ class FloorFigures(Record):
             "kl_divergence": self.kl,
             "reverse_kl_divergence": self.reverse_kl,
             "perplexity": abs(self.nll_shift),
+            "kl_p99": self.kl_p99,
             "kl_max": self.kl_max,
             "top1_agreement": 1.0 - self.top1_agreement,
         }[metric]

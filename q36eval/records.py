@@ -5,9 +5,9 @@ Everything here is immutable, typed, free of I/O and of torch, and survives a ro
 """
 
 import re
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Sequence
 from enum import StrEnum
-from typing import Any, Literal, NamedTuple, TypeVar
+from typing import Any, Literal, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
@@ -93,6 +93,25 @@ class Interval(Record):
     method: str
 
 
+class Tail(Record):
+    """Evidence on one quantile: how many units of each cluster exceed each of a ladder of thresholds.
+
+    `quantile` is in (0, 1). `thresholds` ascend; `above[k][c]` counts the units of cluster c with a value greater than
+    `thresholds[k]`. That the quantile lies above a threshold means that more than 1 - quantile of all units do, so that
+    a test of a quantile is a test of a share (Woodruff 1952). A unit whose value is no number lies above them all.
+    """
+
+    quantile: float = Field(gt=0, lt=1)
+    thresholds: tuple[float, ...] = Field(min_length=1)
+    above: tuple[tuple[int, ...], ...]
+
+    @model_validator(mode="after")
+    def _ascends(self) -> "Tail":
+        if len(self.above) != len(self.thresholds) or list(self.thresholds) != sorted(set(self.thresholds)):
+            raise ValueError("a tail needs one row of counts for each of its ascending thresholds")
+        return self
+
+
 class PlannedClusters(Record):
     """Clusters as they were planned, known before any answer of the branch.
 
@@ -139,9 +158,8 @@ class Schedule(Record):
         return self
 
 
-PER_CLUSTER = ("units", "branch", "reference", "errored", "unreadable", "names", "families", "weights")
-SCHEDULE_COLUMNS = ("blocks", "weights", "expected_changes")
-"""The columns of `Clusters` and of its `Schedule` that hold one entry per cluster."""
+PER_CLUSTER = ("units", "branch", "reference", "errored", "unreadable", "strata", "names", "families", "weights")
+"""The columns of `Clusters` that hold one entry per cluster."""
 
 
 class Clusters(Record):
@@ -151,13 +169,14 @@ class Clusters(Record):
     errored ones; `branch` and `reference` are the sums of the per-unit values under each deployment (`reference` is
     None where the value is itself a comparison, as a divergence is); `errored` counts units that gave no value, and
     `unreadable` those of them whose answers could not be read (None: of none that is so).
-    `bounds` are the least and greatest possible per-unit values, or None when unbounded. `names` are the clusters' own,
-    alike in every run that asks the same: by them two runs pair, and a waiver finds the canary it excuses. `schedule`
-    is there where asking may stop early: what decides must then be known beforehand. Without it everything was asked,
-    and one look is taken. `families` name the family of items that each cluster belongs to, as `FamilyCompetence.name`
-    does: of a family that the reference cannot do, a policy leaves all clusters out, never some of them
-    (`of_families`). `weights` say what a unit of each cluster counts, where strata were drawn at unequal shares and not
-    all that was planned was asked; None counts all alike.
+    `bounds` are the least and greatest possible per-unit values, or None when unbounded. Only figures of earlier
+    versions have `strata`; `tail` is there where a quantile is judged: then `branch` counts the
+    units above its estimate. `names` are the clusters' own, alike in every run that asks the same: by them two runs
+    pair, and a waiver finds the canary it excuses. `schedule` is there where asking may stop early: what decides must
+    then be known beforehand. Without it everything was asked, and one look is taken. `families` name the family of
+    items that each cluster belongs to, as `FamilyCompetence.name` does: of a family that the reference cannot do, a
+    policy leaves all clusters out, never some of them (`of_families`). `weights` say what a unit of each cluster
+    counts, where strata were drawn at unequal shares and not all that was planned was asked; None counts all alike.
     """
 
     units: tuple[int, ...]
@@ -165,23 +184,21 @@ class Clusters(Record):
     reference: tuple[float, ...] | None = None
     errored: tuple[int, ...]
     bounds: tuple[float, float] | None = None
+    strata: tuple[str, ...] | None = None
+    tail: Tail | None = None
     schedule: Schedule | None = None
     names: tuple[str, ...] | None = None
     families: tuple[str, ...] | None = None
     weights: tuple[float, ...] | None = None
     unreadable: tuple[int, ...] | None = None
 
-    @model_validator(mode="before")
-    @classmethod
-    def _of_earlier_versions(cls, stored: Any) -> Any:
-        """Without two columns that earlier versions stored and nothing reads."""
-        return {name: stored[name] for name in stored if name not in ("strata", "tail")}
-
     @model_validator(mode="after")
     def _same_length(self) -> "Clusters":
         lengths = {len(column) for name in PER_CLUSTER if (column := getattr(self, name)) is not None}
+        if self.tail is not None:
+            lengths.update(map(len, self.tail.above))
         if self.schedule is not None:
-            columns = (getattr(self.schedule, name) for name in SCHEDULE_COLUMNS)
+            columns = (self.schedule.blocks, self.schedule.weights, self.schedule.expected_changes)
             lengths.update(len(column) for column in columns if column is not None)
         if len(lengths) != 1:
             raise ValueError("cluster columns differ in length")
@@ -200,28 +217,31 @@ class Clusters(Record):
         """
         if self.families is None:
             raise ValueError("these clusters do not say which family of items they belong to")
-        chosen = self.of_rows([row for row, family in enumerate(self.families) if family in kept])
-        if chosen.schedule is None:
-            return chosen
-        plans = {
-            name: {family: clusters for family, clusters in plan.items() if family in kept}
-            for name in ("planned", "first")
-            if (plan := getattr(chosen.schedule, name)) is not None
+        rows = [row for row, family in enumerate(self.families) if family in kept]
+        update: dict[str, Any] = {
+            name: tuple(column[row] for row in rows)
+            for name in PER_CLUSTER
+            if (column := getattr(self, name)) is not None
         }
-        return chosen.model_copy(update={"schedule": chosen.schedule.model_copy(update=plans)})
-
-    def of_rows(self, rows: Sequence[int]) -> "Clusters":
-        """Some of the clusters, by their places; the plan stays that of all."""
-        schedule = None if self.schedule is None else _chosen(self.schedule, SCHEDULE_COLUMNS, rows)
-        return _chosen(self, PER_CLUSTER, rows).model_copy(update={"schedule": schedule})
-
-
-RecordT = TypeVar("RecordT", bound=Record)
+        if self.tail is not None:
+            above = tuple(tuple(counts[row] for row in rows) for counts in self.tail.above)
+            update["tail"] = self.tail.model_copy(update={"above": above})
+        if self.schedule is not None:
+            update["schedule"] = _schedule_of(self.schedule, rows, kept)
+        return self.model_copy(update=update)
 
 
-def _chosen(record: RecordT, columns: Iterable[str], rows: Sequence[int]) -> RecordT:
-    given = {name: column for name in columns if (column := getattr(record, name)) is not None}
-    return record.model_copy(update={name: tuple(column[row] for row in rows) for name, column in given.items()})
+def _schedule_of(schedule: Schedule, rows: Sequence[int], kept: Collection[str]) -> Schedule:
+    update: dict[str, Any] = {
+        name: tuple(column[row] for row in rows)
+        for name in ("blocks", "weights", "expected_changes")
+        if (column := getattr(schedule, name)) is not None
+    }
+    for name in ("planned", "first"):
+        plan = getattr(schedule, name)
+        if plan is not None:
+            update[name] = {family: clusters for family, clusters in plan.items() if family in kept}
+    return schedule.model_copy(update=update)
 
 
 class FamilyCompetence(Record):
@@ -286,10 +306,11 @@ class Measurement(Record):
       means, `effect = value / reference_value` (1 = no change), NaN where the reference's mean is not positive.
     - `perplexity`: clusters hold negative log-likelihoods in nats; `value` and `reference_value` are perplexities,
       `effect = value / reference_value` (a ratio; 1 = no change).
-    - `stratified_mean`, `root_mean_square`, `quantile`: of earlier versions; nothing judges them.
+    - `stratified_mean`, `root_mean_square`: of earlier versions; nothing judges them.
+    - `quantile`: `value` is the least value that at least that share of the units does not exceed; `effect = value`.
     - `maximum`: clusters hold each one's greatest value; `value` is the greatest seen, `effect = value`. It bounds the
       population's from below only.
-    - `derived`: shown beside the measurement that is judged in its place; no clusters, `effect = value`.
+    - `derived`: computed from another measurement of the run, which is the one to judge; no clusters, `effect = value`.
 
     `value_interval` is that of the branch's own `value`, where it was asked for: "0 of 200" is no proof of 0.
     `competence` says of every family of items behind a paired figure what the reference can do of it, and `causes` why

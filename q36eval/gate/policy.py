@@ -55,7 +55,7 @@ class SchemeFigure(PolicyModel):
 class Margin(PolicyModel):
     """How much may be lost.
 
-    `max_value`: the figure itself, in its unit (a mean divergence). `max_increase`: how much worse
+    `max_value`: the figure itself, in its unit (a mean divergence, a quantile of it). `max_increase`: how much worse
     than the baseline, in the metric's unit, whichever direction is better. `min_recovery`: branch / baseline of a
     score, 1 = nothing lost. `min_retention`: perplexity_baseline / perplexity_branch, 1 = nothing lost. `max_count`:
     how many may be counted. The baseline is the reference, or (`against: blessed`) what the branch's last blessed run

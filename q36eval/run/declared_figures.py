@@ -188,7 +188,7 @@ def _unjudgeable(criterion: Criterion, figure: DeclaredFigure) -> str | None:
     """Why no value whatever of that figure could make the criterion PASS; None where some could."""
     margin, metric, judged = criterion.margin, criterion.metric, figure.metric
     if judged.estimator == "derived":
-        return f"{metric} has no evidence of its own; judge the measurement that it is shown beside"
+        return f"{metric} is computed from another measurement and no evidence of its own; judge that one"
     if judged.estimator not in ESTIMATORS_OF_KIND[margin.kind]:
         wrong_way = {HIGHER: ("max_value", "max_count"), LOWER: ("min_recovery",)}.get(judged.direction, ())
         fitting = [kind for kind, known in ESTIMATORS_OF_KIND.items() if judged.estimator in known]
@@ -202,6 +202,8 @@ def _unjudgeable(criterion: Criterion, figure: DeclaredFigure) -> str | None:
         return f"of {metric} lower is better, so nothing is recovered"
     if margin.kind == "min_recovery" and judged.estimator == "paired_mean" and not judged.bounded:
         return f"{metric} has no bounds, so its recovery has no test; use max_increase"
+    if judged.estimator == "maximum" and margin.kind != "max_share":
+        return f"the greatest of what was seen bounds nothing from above: {metric} can FAIL and never PASS"
     return None
 
 

@@ -2,7 +2,7 @@
 
 `margin_test` and `summarize` choose by estimator among the families of tests, each in a module of its own: `_betting`
 (bounded means), `_scheduled` (the same in blocks, with a planned end), `_bootstrap` (unbounded means),
-`_ratio`, `_pairs` (exact, of two rates), `_proportion` (exact, of counts).
+`_ratio`, `_quantile`, `_pairs` (exact, of two rates), `_proportion` (exact, of counts).
 Evidence enters as `records.Clusters` and becomes a `_contrast`. A new estimator is one of `records.Estimator`, a module
 with its tests and interval, and its branch in `_summary` and `_margin` (`ESTIMATORS_OF_KIND`).
 """
@@ -32,6 +32,7 @@ from q36eval.stats._proportion import (
     proportion_interval,
     unseen_share,
 )
+from q36eval.stats._quantile import QuantileInference, quantile_clusters
 from q36eval.stats._scheduled import DEFAULT_SHARES, LookShares
 from q36eval.stats._summary import DEFAULT_LEVEL, summarize
 
@@ -48,6 +49,7 @@ __all__ = [
     "MarginLike",
     "MarginTest",
     "MeanInference",
+    "QuantileInference",
     "Resolution",
     "ShareBeyond",
     "as_expected",
@@ -60,6 +62,7 @@ __all__ = [
     "planned_clusters",
     "planned_largest",
     "proportion_interval",
+    "quantile_clusters",
     "resolved_early",
     "summarize",
     "unseen_share",

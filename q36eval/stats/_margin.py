@@ -13,6 +13,7 @@ from q36eval.stats._contrast import Array, Columns, columns_of
 from q36eval.stats._inference import MeanInference
 from q36eval.stats._pairs import PairedProportions, not_exact, pairs_of
 from q36eval.stats._proportion import ShareBeyond
+from q36eval.stats._quantile import QuantileInference
 from q36eval.stats._ratio import RatioInference
 from q36eval.stats._scheduled import (
     DEFAULT_SHARES,
@@ -22,7 +23,7 @@ from q36eval.stats._scheduled import (
     ScheduledMean,
     planned_evidence,
 )
-from q36eval.stats._summary import DEFAULT_LEVEL
+from q36eval.stats._summary import DEFAULT_LEVEL, summarize
 
 MarginKind = Literal["max_value", "max_increase", "min_recovery", "min_retention", "max_count", "max_share"]
 
@@ -34,7 +35,7 @@ MAX_UNREADABLE_SHARE = 0.02
 nobody can decide. Below it each is imputed at its worst for a PASS and at its best for a FAIL."""
 
 ESTIMATORS_OF_KIND: dict[MarginKind, tuple[Estimator, ...]] = {
-    "max_value": ("mean",),
+    "max_value": ("mean", "quantile", "maximum"),
     "max_increase": ("paired_mean", "paired_proportions"),
     "min_recovery": ("paired_mean", "ratio"),
     "min_retention": ("perplexity",),
@@ -142,6 +143,8 @@ def margin_test(
         return _recovery_test(clusters, margin, level, shares)
     if estimator == "paired_proportions":
         return _proportions_test(clusters, margin, direction, level, shares)
+    if estimator in ("quantile", "maximum"):
+        return _value_test(clusters, estimator, margin, level)
     return _mean_test(clusters, margin, direction, level, shares)
 
 
@@ -205,6 +208,20 @@ def _share_test(clusters: Clusters, estimator: Estimator, margin: MarginLike, le
     beyond_share = ShareBeyond(clusters, estimator, beyond)
     p_pass, p_fail = beyond_share.p_at_least(margin.value), beyond_share.p_at_most(margin.value)
     return MarginTest(p_pass, p_fail, beyond_share.share, beyond_share.interval(level), margin.value)
+
+
+def _value_test(clusters: Clusters, estimator: Estimator, margin: MarginLike, level: float) -> MarginTest:
+    """Whether a value other than a plain mean lies inside `max_value`, by its own tests."""
+    value, _, _, interval = summarize(clusters, estimator, level)
+    limit = margin.value
+    p_pass, p_fail = 1.0, 1.0
+    if estimator == "maximum":
+        # one unit seen beyond the margin proves it; that none was seen proves nothing about the others
+        p_fail = 0.0 if value > limit else 1.0
+    else:
+        quantile = QuantileInference(clusters)
+        p_pass, p_fail = quantile.p_at_least(limit), quantile.p_at_most(limit)
+    return MarginTest(p_pass, p_fail, value, interval, limit)
 
 
 def _mean_test(

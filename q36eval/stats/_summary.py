@@ -8,6 +8,7 @@ from q36eval.records import Clusters, Estimator, Interval
 from q36eval.stats._contrast import finite_bounds, linear_contrast
 from q36eval.stats._inference import MeanInference
 from q36eval.stats._pairs import PairedProportions, not_exact, pairs_of
+from q36eval.stats._quantile import QuantileInference
 from q36eval.stats._ratio import RatioInference
 from q36eval.stats._scheduled import ScheduledEvidence, ScheduledMean, planned_evidence
 
@@ -22,21 +23,21 @@ def summarize(
     Values are NaN when nothing was scored or a value is not finite. Each bound of the interval holds one-sided at
     `(1 + level) / 2`: by betting when `clusters.bounds` are finite, by a clustered bootstrap-t otherwise (infinite
     bounds with fewer than 8 clusters or any errored unit); that of `paired_proportions` is exact. Errored units widen
-    the interval of a bounded value.
+    the interval of a bounded value. The value of a quantile is the least threshold of its tail that no more than that
+    share of the units exceeds.
 
     Raises:
-        ValueError: a paired value without a reference, or `derived`, which is no summary of clusters.
+        ValueError: a paired value without a reference, a quantile without its tail,
+            or `derived`, which is no summary of clusters.
     """
     if estimator == "derived":
         raise ValueError("a derived figure has no clusters of its own to summarise")
     if estimator == "census":
         count = float(np.sum(clusters.branch)) if clusters.branch else 0.0
         return count, None, count, Interval(lower=count, upper=count, level=level, method="census")
-    if estimator == "maximum":
-        greatest = max((v for v, units in zip(clusters.branch, clusters.units, strict=True) if units), default=math.nan)
-        bound = math.inf if clusters.bounds is None else clusters.bounds[1]
-        method = "none above: no sample bounds the greatest"
-        return greatest, None, greatest, Interval(lower=greatest, upper=bound, level=level, method=method)
+    if estimator in ("quantile", "maximum"):
+        value, interval = _single_value(clusters, estimator, level)
+        return value, None, value, interval
     branch_mean = linear_contrast(clusters, 1.0).mean
     if estimator == "mean":
         return branch_mean, None, branch_mean, MeanInference(linear_contrast(clusters, 1.0)).interval(level)
@@ -62,6 +63,26 @@ def _difference_interval(clusters: Clusters, estimator: Estimator, level: float)
     if planned_evidence(clusters) and finite_bounds(clusters.bounds):
         return ScheduledMean(ScheduledEvidence(clusters), (1.0, -1.0), 0.0).interval(level)
     return not_exact(MeanInference(linear_contrast(clusters, 1.0, -1.0)).interval(level), pairs)
+
+
+def _single_value(clusters: Clusters, estimator: Estimator, level: float) -> tuple[float, Interval]:
+    """A value that is no plain mean, and its interval."""
+    if estimator == "quantile":
+        return _quantile(clusters), QuantileInference(clusters).interval(level)
+    greatest = max((v for v, units in zip(clusters.branch, clusters.units, strict=True) if units), default=math.nan)
+    bound = math.inf if clusters.bounds is None else clusters.bounds[1]
+    method = "none above: no sample bounds the greatest"
+    return greatest, Interval(lower=greatest, upper=bound, level=level, method=method)
+
+
+def _quantile(clusters: Clusters) -> float:
+    """The least threshold that at most 1 - quantile of the units exceed; infinite where none is."""
+    if clusters.tail is None:
+        raise ValueError("a quantile needs clusters that hold its tail")
+    total = sum(clusters.units)
+    allowed = (1.0 - clusters.tail.quantile) * total + 1e-9
+    pairs = zip(clusters.tail.thresholds, clusters.tail.above, strict=True)
+    return next((t for t, above in pairs if sum(above) <= allowed), math.inf) if total else math.nan
 
 
 def _exp(nats: float) -> float:

@@ -5,6 +5,7 @@ no bound may answer with a better one: answers are lost one after the other, unb
 (Of unbounded values one alone may well grow without a verdict getting worse: an outlier widens the interval too.)
 """
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
@@ -12,6 +13,7 @@ from functools import cache
 import numpy as np
 
 from q36eval.records import Clusters, Direction, Estimator, Measurement, ProbeName, Schedule
+from q36eval.stats import quantile_clusters
 from tests.q36eval.gate.evidence import HIGHER, LOWER, census, flips, measurement, questions
 
 WORST = 4
@@ -135,6 +137,13 @@ def margins(severity: int, errored: int) -> Measurement:
 
 
 @cache
+def quantiles(severity: int, errored: int) -> Measurement:
+    values = np.random.default_rng(8).lognormal(-6, 1, 60 * 20) * 2.0**severity
+    _, clusters = quantile_clusters(values, np.repeat(np.arange(60), 20), (0,) * 60, 0.9, (0.0, math.inf))
+    return measurement(ProbeName.KL, "kl_p99", clusters, "quantile")
+
+
+@cache
 def agreements(severity: int, errored: int) -> Measurement:
     """Of each document's hundred tokens so many agree on the most likely one."""
     agree = [max(0, 100 - row % 5 - (0, 2, 10, 30, 60)[severity]) for row in range(60)]
@@ -178,5 +187,6 @@ KINDS = (
     Kind("perplexity", KL, "perplexity", "all", "min_retention", (0.98, 0.95), perplexities),
     Kind("perplexity-drift", KL, "perplexity", "all", "min_retention", (0.985,), perplexities, True),
     Kind("margins", CANARIES, "decisive_margin_ratio", "structured", "min_recovery", (0.4, 0.8), margins),
+    Kind("p99", KL, "kl_p99", "all", "max_value", (0.015, 0.05), quantiles),
     Kind("top1-drift", KL, "top1_agreement", "all", "min_recovery", (0.9,), agreements, True),
 )

@@ -3,6 +3,8 @@
 import math
 from collections.abc import Sequence
 
+import pytest
+
 from q36eval.gate import GateReport, Policy, decide
 from q36eval.gate.noise import NoiseFloor, below_floor, margins_below_floor
 from q36eval.gate.remedies import remedies
@@ -66,8 +68,8 @@ def test_the_floor_is_that_of_the_metric_and_slice() -> None:
     assert below_floor(evals, None) is None
 
 
-def test_every_figure_whose_floor_was_measured_is_held_against_it() -> None:
-    metric = "kl_max"
+@pytest.mark.parametrize("metric", ["kl_p99", "kl_max"])
+def test_every_figure_whose_floor_was_measured_is_held_against_it(metric: str) -> None:
     figure = divergence(DOCUMENTS).model_copy(update={"metric": metric})
     asked = policy(metric=metric)
     assert decide(asked, [figure, floor(9e-5, metric)]).verdict is Verdict.PASS

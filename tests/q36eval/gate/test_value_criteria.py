@@ -1,4 +1,6 @@
-"""Criteria over ratios and exact differences, which are no plain mean, and how many clusters a mean takes."""
+"""Criteria over values: quantiles, maxima and ratios, which are no plain mean, and how many clusters a mean takes."""
+
+import math
 
 import numpy as np
 import pytest
@@ -6,6 +8,7 @@ import pytest
 from q36eval.gate import CriterionResult, CriterionVerdict, Policy, decide
 from q36eval.gate.judgement import judge
 from q36eval.records import Clusters, Direction, Measurement, ProbeName
+from q36eval.stats import quantile_clusters, summarize
 from tests.q36eval.gate.evidence import criterion, failure_rate, measurement, only
 
 
@@ -13,12 +16,50 @@ def policy(metric: str, value: float, kind: str = "max_value") -> Policy:
     return only(kind, value, metric=metric)
 
 
-def test_a_margin_that_does_not_suit_is_refused() -> None:
-    found = divergences([300] * 140)
-    (result,) = decide(policy("kl_divergence", 0.9, "min_retention"), [found]).criteria
+@pytest.fixture(scope="module")
+def p99() -> Measurement:
+    rng = np.random.default_rng(51)
+    owner = np.repeat(np.arange(140), 200)
+    values = rng.lognormal(-7, 1.5, owner.size) * np.repeat(rng.lognormal(0, 0.5, 140), 200)
+    _, clusters = quantile_clusters(values, owner, (0,) * 140, 0.99, (0.0, math.inf))
+    return measurement(ProbeName.KL, "kl_p99", clusters, "quantile")
+
+
+def test_a_margin_on_a_quantile_is_judged_on_its_bounds(p99: Measurement) -> None:
+    bounds = p99.effect_interval
+    for margin, verdict in (
+        (bounds.upper * 1.01, CriterionVerdict.PASS),
+        ((bounds.upper + bounds.lower) / 2, CriterionVerdict.INCONCLUSIVE),
+        (bounds.lower * 0.99, CriterionVerdict.FAIL),
+    ):
+        (result,) = decide(policy("kl_p99", margin), [p99]).criteria
+        assert result.verdict is verdict
+        assert (result.figure, result.limit) == (p99.value, margin)
+        assert result.loss_interval == bounds
+
+
+def test_what_its_sample_does_not_bound_never_passes() -> None:
+    clusters = Clusters(units=(100,) * 120, branch=(0.01,) * 120, errored=(0,) * 120, bounds=(0.0, math.inf))
+    greatest = measurement(ProbeName.KL, "kl_max", clusters, "maximum")
+    assert decide(policy("kl_max", 1.0), [greatest]).criteria[0].verdict is CriterionVerdict.INCONCLUSIVE
+    assert decide(policy("kl_max", 0.001), [greatest]).criteria[0].verdict is CriterionVerdict.FAIL
+
+
+def test_a_margin_that_does_not_suit_is_refused_in_words(p99: Measurement) -> None:
+    (result,) = decide(policy("kl_p99", 0.9, "min_retention"), [p99]).criteria
     assert (result.verdict, result.code) == (CriterionVerdict.NOT_MEASURED, "margin-unsuited")
-    bare = found.model_copy(update={"clusters": None})
-    assert decide(policy("kl_divergence", 1.0), [bare]).criteria[0].verdict is CriterionVerdict.NOT_MEASURED
+    assert "min_retention" in result.reason
+    bare = p99.model_copy(update={"clusters": None})
+    assert decide(policy("kl_p99", 1.0), [bare]).criteria[0].verdict is CriterionVerdict.NOT_MEASURED
+
+
+def test_an_infinite_quantile_is_not_measured() -> None:
+    owner = np.repeat(np.arange(100), 10)
+    values = np.where(np.arange(1000) % 10 == 0, math.nan, 0.1)
+    _, clusters = quantile_clusters(values, owner, (0,) * 100, 0.99, (0.0, math.inf))
+    found = measurement(ProbeName.KL, "kl_p99", clusters, "quantile")
+    assert summarize(clusters, "quantile")[0] == math.inf
+    assert decide(policy("kl_p99", 1e9), [found]).criteria[0].verdict is CriterionVerdict.NOT_MEASURED
 
 
 def test_an_exact_difference_of_rates_passes_where_betting_cannot() -> None:
