@@ -17,9 +17,10 @@ from q36eval.engines import (
     open_engine,
     repeats_itself,
 )
-from q36eval.engines.openai.client import Address
+from q36eval.engines.openai.client import Address, Client
+from q36eval.engines.openai.flavour import server_of
 from q36eval.errors import EngineError, UsageError
-from tests.q36eval.openai.server import NATS, SANDBOX, Served
+from tests.q36eval.openai.server import NATS, SANDBOX, Served, serving
 from tests.q36eval.scoring import log_probs_of, states_of
 from tests.raising import raises
 
@@ -175,3 +176,25 @@ def test_address_and_key_come_from_the_environment_and_the_key_is_not_shown(monk
     address = Address.named(None)
     assert (address.base, address.root, address.key) == ("http://host:1/v1", "http://host:1", "s3cret")
     assert "s3cret" not in repr(address)
+
+
+@pytest.mark.parametrize(
+    ("shape", "page", "version"),
+    [
+        ("sglang", "/server_info", "0.26.0"),
+        ("sglang", "/get_server_info", "0.26.0"),
+        ("vllm", "", "0.26.0"),
+        ("llama.cpp", "", "0.26.0"),
+        ("unknown", "", "unknown"),
+    ],
+)
+def test_a_program_is_known_by_its_models_and_gives_its_version(
+    local: Engine, shape: str, page: str, version: str
+) -> None:
+    """SGLang was never run here: its answers are as its public API reference describes them."""
+    with serving(Served(local, shape=shape, sglang_page=page)) as url:
+        client = Client(Address(url))
+        server = server_of(client, None)
+        client.close()
+    assert (server.flavour, server.version, server.started is None) == (shape, version, shape != "vllm")
+    assert server.model.max_model_len == (Served.context if shape in ("vllm", "llama.cpp") else None)

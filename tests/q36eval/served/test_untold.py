@@ -46,21 +46,14 @@ def test_what_agrees_with_what_the_model_writes_twice_is_right(figures: Any) -> 
 
 
 @pytest.mark.long
-def test_an_answer_that_a_near_tie_turned_is_no_fault_of_the_parser(figures: Any) -> None:
-    found = figures(Faults(turned=True), returns_chat_ids=False)
-    tags = found["parser_faults tags"]
-    assert tags.value == 0
-    assert tags.counts.errored == PROMPTS
-    assert f"of {PROMPTS} answers without token ids model and parser are not told apart" in tags.note
-    # where ids are returned it is held to its own tokens
-    told = figures(Faults(turned=True))["parser_faults tags"]
-    assert (told.value, told.counts.errored) == (0, 0)
-
-
-@pytest.mark.long
-def test_a_broken_parser_is_not_told_from_the_model_without_ids_and_passes_nothing(figures: Any) -> None:
-    tags = figures(Faults(leaked_tags=True), returns_chat_ids=False)["parser_faults tags"]
+@pytest.mark.parametrize("fault", ["turned", "leaked_tags"])  # by a near tie, or by a broken parser
+def test_another_text_is_no_fault_of_the_parser_without_ids_and_passes_nothing(figures: Any, fault: str) -> None:
+    faults = Faults(**{fault: True})
+    tags = figures(faults, returns_chat_ids=False)["parser_faults tags"]
     assert seen(tags) == (0, 0, PROMPTS)
+    # where ids are returned it is held to its own tokens
+    value, scored, errored = seen(figures(faults)["parser_faults tags"])
+    assert (bool(value), bool(scored), errored) == (fault == "leaked_tags", True, 0)
 
 
 @pytest.mark.long
