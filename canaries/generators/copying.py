@@ -148,51 +148,22 @@ def copy_references(rng: random.Random) -> ChatExample:
 NAMES = ("total", "limit", "count", "price", "offset", "weight", "index", "ratio", "level", "width", "delay", "score")
 
 
-def _python(rng: random.Random, names: list[str]) -> str:
-    a, b, c = names
-    low, high, off = (1 + int(rng.random() * 900) for _ in range(3))
-    return (
-        f"def {a}_of({b}, {c}={low}):\n"
-        f"    {a} = 0\n"
-        f"    for each in {b}:\n"
-        f"        if each.{c} > {high}:\n"
-        f"            {a} += each.{c}  -  {off}\n"
-        f"        else:\n"
-        f"            if {a} % {low} == 0:\n"
-        f"                {a} -= 1\n"
-        f"\n"
-        f"    return {a}"
-    )
+FILES: dict[str, str] = WORDS["copying"]["files"]
+NUMBERS = {"python": 3, "makefile": 2, "yaml": 3}
+"""Numbers that are drawn for a file of each language."""
 
 
-def _makefile(rng: random.Random, names: list[str]) -> str:
-    a, b, c = names
-    one, two = 1 + int(rng.random() * 900), 1 + int(rng.random() * 900)
-    return f"{a}: {b} {c}\n\t@echo {one}   {two}\n\t$(RUN) --{b}={one} \\\n\t\t--{c}={two}\n\n{b}:\n\ttouch {b}.{one}"
-
-
-def _yaml(rng: random.Random, names: list[str]) -> str:
-    a, b, c = names
-    one, two, three = (1 + int(rng.random() * 900) for _ in range(3))
-    return (
-        f"{a}:\n"
-        f"  {b}:\n"
-        f"    - {{{c}: {one},  unit: ms}}\n"
-        f"    - {c}: {two}\n"
-        f"      text: |\n"
-        f"        {pick(rng, CITIES)}\n"
-        f"          {three}\n"
-        f"  {c}:   {three}"
-    )
-
-
-KINDS = ((_python, "python"), (_makefile, "makefile"), (_yaml, "yaml"))
+def _file(rng: random.Random, language: str) -> str:
+    text, (a, b, c) = FILES[language], rng.sample(NAMES, 3)
+    numbers = [1 + int(rng.random() * 900) for _ in range(NUMBERS[language])]
+    city = pick(rng, CITIES) if "{city}" in text else ""
+    return text.format(*numbers, a=a, b=b, c=c, city=city)
 
 
 def copy_code(rng: random.Random) -> ChatExample:
     """A short file whose white space is part of it: Python's indentation, a Makefile's tabs, YAML's levels."""
-    written, language = pick(rng, KINDS)
-    text = written(rng, rng.sample(NAMES, 3))
+    language = pick(rng, list(FILES))
+    text = _file(rng, language)
     fenced = f"```{language}\n{text}\n```"
     ask = words_of("copying", rng.random() < CZECH_SHARE)["code"]
     expected = {"code": text, "fence": True, "one_block": True}

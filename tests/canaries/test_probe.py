@@ -139,7 +139,7 @@ def test_a_flipped_conclusion_is_an_outcome_of_its_own(probe: CanaryProbe, token
 
 
 def test_a_flip_counts_when_it_shows_in_every_batch(probe: CanaryProbe, tokenizer: Any) -> None:
-    items = [item for item in probe.plan(tokenizer) if item.key in probe._must_pass]
+    items = [item for item in probe.plan(tokenizer) if item.stage == "must-pass"]
     right = _answers(probe, items)
     key = next(item.key for item in items if "</think>" not in right[item.key])  # of discount-compare, on the list
     branch = right | {key: "nevím"}
@@ -198,7 +198,7 @@ def test_errors_are_never_wrong_answers(probe: CanaryProbe, tokenizer: Any) -> N
 def test_a_reference_that_was_not_scored_on_its_answer_is_errored_and_not_silent(
     probe: CanaryProbe, tokenizer: Any
 ) -> None:
-    item = next(item for item in probe.plan(tokenizer) if item.key not in probe._must_pass)
+    item = next(item for item in probe.plan(tokenizer) if item.stage != "must-pass")
     first = Digest(values={"text": "nevím", "finish_reason": "stop", "token_ids": [5], "end_id": 2, "rows": 1})
     engine: Any = None
     (outcome,) = probe.compare(engine, item, _results(item, "nevím"), first)
@@ -209,7 +209,7 @@ def test_a_reference_that_was_not_scored_on_its_answer_is_errored_and_not_silent
 
 
 def test_margins_that_are_no_numbers_give_no_figure(probe: CanaryProbe, tokenizer: Any) -> None:
-    items = [item for item in probe.plan(tokenizer) if item.key not in probe._must_pass]
+    items = [item for item in probe.plan(tokenizer) if item.stage != "must-pass"]
     right = _answers(probe, items)
     outcomes = []
     for item in items:
@@ -226,7 +226,7 @@ def test_margins_that_are_no_numbers_give_no_figure(probe: CanaryProbe, tokenize
 def test_a_must_pass_prompt_of_which_no_repeat_is_known_is_errored(
     probe: CanaryProbe, tokenizer: Any, repeats: list[Any] | None
 ) -> None:
-    item = next(item for item in probe.plan(tokenizer) if item.key in probe._must_pass)
+    item = next(item for item in probe.plan(tokenizer) if item.stage == "must-pass")
     values = probe.digest(None, item, _results(item, "nevím")).values | {"repeats": repeats}  # type: ignore[arg-type]
     (outcome,) = probe.compare(None, item, _results(item, "nevím"), Digest(values))  # type: ignore[arg-type]
     assert outcome.reference.score is None
@@ -252,7 +252,7 @@ def test_canaries_of_ones_own_change_nothing_that_the_shipped_ones_are_asked(tok
     alone, beside = CanaryProbe(specs), CanaryProbe(specs, own=own)
     items = alone.plan(tokenizer)
     assert [item for item in beside.plan(tokenizer) if beside.part_of(item.key) == "canaries"] == items
-    for key in alone._must_pass:
+    for key in (item.key for item in items if item.stage == "must-pass"):
         assert beside._again(key) == alone._again(key)
         assert beside._repeats(key) == alone._repeats(key)
 

@@ -8,9 +8,8 @@ import pytest
 import yaml
 
 from q36eval.canaries.checks import run_checks
-from q36eval.canaries.scaffold import guess_check, scaffold, yaml_text
+from q36eval.canaries.scaffold import Transcript, answer_text, guess_check, read_transcript, scaffold, yaml_text
 from q36eval.canaries.specification import load_specs, read_spec
-from q36eval.canaries.transcript import Transcript, answer_text, read_transcript
 from q36eval.errors import UsageError
 from tests.raising import raises
 
@@ -57,7 +56,6 @@ def test_openai_calls_become_what_a_template_and_a_model_write() -> None:
     assert transcript.conversation[1]["tool_calls"][0]["function"]["arguments"] == {"room": "hall", "on": False}
     assert transcript.conversation[2] == {"role": "tool", "content": "done"}
     assert transcript.tools == [LIGHT]
-    assert transcript.schema_wanted == {"type": "object"}
     assert transcript.answer is not None
     assert "<function=set_light>\n<parameter=room>\nhall\n</parameter>\n<parameter=on>\ntrue\n" in transcript.answer
     parts = [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]
