@@ -110,32 +110,6 @@ def test_a_bad_family_is_refused(tmp_path: Path, family: str, value: str) -> Non
     refused(tmp_path, f"{FAMILY}family: {family}\n", value)
 
 
-@pytest.mark.parametrize(
-    ("text", "code", "value"),
-    [
-        ("- a list\n", "file-invalid", ""),
-        ("", "file-invalid", ""),
-        ("lanes: [freeform", "yaml-malformed", ""),
-        (GREETING.replace("skill:", "id:", 1), "yaml-malformed", "greeting.yaml:3"),
-        ("a: &a [x, x]\nb: &b [*a, *a]\nc: &c [*b, *b]\n", "yaml-malformed", "(*a)"),
-        ("id: !!python/object/apply:os.getcwd []\n", "yaml-malformed", ""),
-        (f"why: {'[' * 900_000}\n", "yaml-malformed", "60 levels"),
-    ],
-    ids=["list", "empty", "unclosed", "key twice", "alias bomb", "python object", "deep"],
-)
-def test_yaml_that_is_no_canary_is_refused(tmp_path: Path, text: str, code: str, value: str) -> None:
-    refused(tmp_path, text, value, code=code)
-
-
-def test_files_that_cannot_be_read_as_text_are_refused(tmp_path: Path) -> None:
-    file = tmp_path / "greeting.yaml"
-    file.write_bytes("why: Příliš žluťoučký".encode("cp1250"))
-    (tmp_path / "folder.yaml").mkdir()
-    for name, code in (("greeting", "file-unreadable"), ("folder", "file-unreadable"), ("missing", "file-missing")):
-        with raises(UsageError, code, f"{name}.yaml"):
-            read_spec(tmp_path / f"{name}.yaml")
-
-
 def test_an_empty_folder_and_a_repeated_id_are_refused(tmp_path: Path) -> None:
     with raises(UsageError, "canaries-missing"):
         load_specs(own=tmp_path)

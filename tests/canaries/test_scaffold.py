@@ -91,13 +91,6 @@ def test_a_document_that_is_not_a_transcript_is_refused(tmp_path: Path, body: An
     assert "\n" not in str(refused.value)
 
 
-def test_an_unreadable_transcript_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "latin.json").write_bytes('["č"]'.encode("iso8859-2"))
-    for name in ("latin.json", "none.json", "."):
-        with raises(UsageError, "file-unreadable"):
-            read_transcript(tmp_path / name)
-
-
 def test_a_text_file_is_one_prompt(tmp_path: Path) -> None:
     (tmp_path / "prompt.txt").write_text("Co je to?", encoding="utf-8")
     assert read_transcript(tmp_path / "prompt.txt").conversation == [{"role": "user", "content": "Co je to?"}]

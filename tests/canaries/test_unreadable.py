@@ -136,8 +136,3 @@ def test_nothing_passes_by_a_fixed_prompt_that_cannot_be_read_and_the_reference_
     assert why_not_absolute(UNREAD) == "the reference's answer cannot be read in 1 of 1 batches"
     again = {"repeats": [{"score": None, "unreadable": "two readings"}, {"score": 0.0}]}
     assert standing(outcome(0, WRONG.model_copy(update={"detail": again}))) is Standing.UNREADABLE
-
-
-def test_a_score_and_unreadable_at_once_is_refused() -> None:
-    with pytest.raises(ValueError, match="no score"):
-        Answer(score=1.0, unreadable="no")
