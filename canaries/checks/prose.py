@@ -255,7 +255,6 @@ _SENTENCE = re.compile(r"[^.!?…\n]+")
 _LINE = re.compile(r"[^\n]+")
 _DIGIT = re.compile(r"\d")
 _BLANK_LINES = re.compile(r"\n(?:[ \t]{0,8}\n){49,}")
-_SAY_SOMETHING = re.compile(r"[^\W_]")
 
 
 def first_loop(text: str) -> tuple[int, str] | None:
@@ -339,13 +338,9 @@ def _by_variety(text: str) -> tuple[int, str] | None:
 
 def _runs(text: str) -> Iterator[tuple[int, str | None]]:
     """Every sequence of characters; None for ruled lines and other runs that say nothing."""
-    saying = [match.start() for match in _SAY_SOMETHING.finditer(text)]
-    following = 0
     for at in range(len(text) - SEQUENCE_CHARACTERS + 1):
-        while following < len(saying) and saying[following] < at:
-            following += 1
-        says = following < len(saying) and saying[following] < at + SEQUENCE_CHARACTERS
-        yield at, text[at : at + SEQUENCE_CHARACTERS] if says else None
+        run = text[at : at + SEQUENCE_CHARACTERS]
+        yield at, run if _LETTER_OR_DIGIT.search(run) else None
 
 
 def _worn_out_stretch(sequences: Iterable[tuple[int, object]], often: int, length: int) -> int | None:

@@ -30,8 +30,21 @@ def _offer(rng: random.Random) -> list[Tool]:
     return rng.sample(TOOLS, OFFERED_MIN + int(rng.random() * (OFFERED_MAX - OFFERED_MIN + 1)))
 
 
-def _key(kind: str, request: str, offered: list[Tool]) -> str:
-    return f"{kind}:{request}:{','.join(sorted(tool.name for tool in offered))}"
+def _example(
+    kind: str,
+    request: str,
+    messages: tuple[dict[str, Any], ...],
+    offered: list[Tool],
+    answer: str,
+    expected: dict[str, Any],
+) -> ChatExample:
+    return ChatExample(
+        key=f"{kind}:{request}:{','.join(sorted(tool.name for tool in offered))}",
+        messages=messages,
+        answer=answer,
+        tools=tuple(tool.schema for tool in offered),
+        expected=expected,
+    )
 
 
 def tool_call(rng: random.Random) -> ChatExample:
@@ -41,14 +54,11 @@ def tool_call(rng: random.Random) -> ChatExample:
     chosen = pick(rng, offered)
     request, arguments = chosen.request(rng, czech)
     with_system = rng.random() < SYSTEM_SHARE
-    refusal = {"refusal": words_of("tool_calls", czech)["none"]} if with_system else {}
-    return ChatExample(
-        key=_key("tool_call", request, offered),
-        messages=_messages(rng, request, czech, with_system),
-        answer=call_text(chosen.name, arguments),
-        tools=tuple(tool.schema for tool in offered),
-        expected={"name": chosen.name, "arguments": arguments} | refusal,
-    )
+    expected = {"name": chosen.name, "arguments": arguments}
+    if with_system:
+        expected["refusal"] = words_of("tool_calls", czech)["none"]
+    messages = _messages(rng, request, czech, with_system)
+    return _example("tool_call", request, messages, offered, call_text(chosen.name, arguments), expected)
 
 
 def tool_none(rng: random.Random) -> ChatExample:
@@ -59,13 +69,8 @@ def tool_none(rng: random.Random) -> ChatExample:
     request = pick(rng, words["chores"]).format(
         person=pick(rng, WORDS["tool_calls"]["first_names"]), count=rng.randint(COUNT_MIN, 99), ticket=code(rng)
     )
-    return ChatExample(
-        key=_key("tool_none", request, offered),
-        messages=_messages(rng, request, czech, True),
-        answer=words["none"],
-        tools=tuple(tool.schema for tool in offered),
-        expected={"name": None, "arguments": {}, "text": words["none"]},
-    )
+    expected = {"name": None, "arguments": {}, "text": words["none"]}
+    return _example("tool_none", request, _messages(rng, request, czech, True), offered, words["none"], expected)
 
 
 def _instructed(system: str, czech: bool, request: str) -> tuple[dict[str, Any], ...]:
@@ -80,13 +85,8 @@ def tool_arguments(rng: random.Random) -> ChatExample:
     offered = [chosen, *rng.sample(others, OFFERED_MIN - 1 + int(rng.random() * (OFFERED_MAX - OFFERED_MIN + 1)))]
     rng.shuffle(offered)
     request, arguments = chosen.request(rng, czech)
-    return ChatExample(
-        key=_key("tool_arguments", request, offered),
-        messages=_instructed("exact", czech, request),
-        answer=call_text(chosen.name, arguments),
-        tools=tuple(tool.schema for tool in offered),
-        expected={"name": chosen.name, "arguments": arguments},
-    )
+    messages, expected = _instructed("exact", czech, request), {"name": chosen.name, "arguments": arguments}
+    return _example("tool_arguments", request, messages, offered, call_text(chosen.name, arguments), expected)
 
 
 def _two_requests(rng: random.Random, czech: bool, offered: list[Tool]) -> list[tuple[Tool, str, Arguments]]:
@@ -104,15 +104,14 @@ def tool_parallel(rng: random.Random) -> ChatExample:
     offered = _offer(rng)
     drawn = _two_requests(rng, czech, offered)
     request = (" A ještě: " if czech else " And also: ").join(text for _, text, _ in drawn)
-    return ChatExample(
-        key=_key("tool_parallel", request, offered),
-        messages=_instructed("together", czech, request),
-        answer="\n".join(call_text(tool.name, arguments) for tool, _, arguments in drawn),
-        tools=tuple(tool.schema for tool in sorted(offered, key=lambda tool: tool.name)),
-        expected={
-            "calls": [{"name": tool.name, "arguments": arguments} for tool, _, arguments in drawn],
-            "any_order": True,
-        },
+    calls: list[dict[str, Any]] = [{"name": tool.name, "arguments": arguments} for tool, _, arguments in drawn]
+    return _example(
+        "tool_parallel",
+        request,
+        _instructed("together", czech, request),
+        sorted(offered, key=lambda tool: tool.name),
+        "\n".join(call_text(**call) for call in calls),
+        {"calls": calls, "any_order": True},
     )
 
 
