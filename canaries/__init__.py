@@ -6,7 +6,7 @@ A prompt's way, one file after the other:
     → answers (one answer judged, by checks/) and margins (by how much it was decided) → outcomes and paired (what both
     sides' answers say) → must_pass and summary (measurements)
 
-`scaffold` makes a canary out of a `transcript` of production. `generators/` draws the questions of families, and
+`scaffold` makes a canary out of a transcript of production. `generators/` draws the questions of families, and
 training data draws from them too.
 
 It may import `q36eval`'s core, never `kl`, `evals` or `app`. Pages read `outcomes` and `must_pass`, so those

@@ -9,8 +9,8 @@ import hashlib
 import json
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, Literal
 
 from q36eval.canaries.answers import (
     SHOWN_TOKEN_CHARACTERS,
@@ -58,6 +58,29 @@ FOUR, ALONE, TAUGHT = "/four", "/alone", "/taught"
 """Endings of the keys of an item's further requests."""
 
 
+@dataclass
+class _Prompt:
+    """A case as a chat template writes it. Where it does not, there is no `request`, and `error` says why."""
+
+    text: str
+    request: GenerationRequest | None
+    error: str | None = None
+
+
+@dataclass
+class _Question:
+    """A case of a part of the suite, as the reference is asked it and as the branch is, whose template may differ."""
+
+    case: Case
+    part: str
+    reference: _Prompt
+    branch: _Prompt
+
+    @property
+    def stage(self) -> str:
+        return MUST_PASS if self.case.must_pass else FAMILIES
+
+
 class CanaryProbe(Probe):
     """One item and one cluster a question.
 
@@ -81,15 +104,7 @@ class CanaryProbe(Probe):
             part: [in_format(case, tool_format) for spec in part_specs for case in cases_of(spec)]
             for part, part_specs in parts.items()
         }
-        self._by_key: dict[str, tuple[Case, str]] = {}
-        self._requests: dict[str, GenerationRequest] = {}
-        self._unwritten: dict[str, str] = {}
-        """Why the reference's chat template does not write an item's conversation: it cannot be asked."""
-        self._of_branch: dict[str, GenerationRequest] = {}
-        """What the branch is asked, where its chat template is another one; else `_requests`."""
-        self._unwritten_of_branch: dict[str, str] = {}
-        self._must_pass: list[str] = []
-        self._parts: dict[str, str] = {}
+        self._questions: dict[str, _Question] = {}
         self._tokenizer: Any = None
         self._absolute = frozenset(spec.id for spec in self.specs if spec.absolute)
         self._planned: tuple[PlannedItem, ...] | None = None
@@ -99,63 +114,44 @@ class CanaryProbe(Probe):
 
     def part_of(self, key: str) -> str:
         """Whether an item is one of the shipped canaries or a person's own."""
-        return self._parts[key]
+        return self._questions[key].part
 
     def plan(self, tokenizer: Any) -> list[WorkItem]:
         """One greedy generation per question; its key is a hash of the rendered prompt and of how it is judged."""
-        self._by_key, self._parts, self._unwritten, self._tokenizer = {}, {}, {}, tokenizer
-        requests: dict[str, GenerationRequest] = {}
+        self._questions, self._tokenizer = {}, tokenizer
         for part, case in ((part, case) for part, cases in self._cases.items() for case in cases):
-            problem = None
-            try:
-                prompt = rendered(case, tokenizer)
-            except TemplateRaisedError as error:
-                prompt, problem = "", str(error)
-            key = json_sha256([prompt if problem is None else None, case.content])
-            if key in self._by_key:
-                continue
-            self._by_key[key], self._parts[key] = (case, prompt), part
-            if problem is not None:
-                self._unwritten[key] = problem
-                continue
-            ids = tuple(tokenizer.encode(prompt, add_special_tokens=False))
-            requests[key] = _request(key, case, ids, GROUPS[part])
-        self._requests = self._of_branch = self._with_shared(requests)
-        self._unwritten_of_branch = self._unwritten
-        self._must_pass = sorted(key for key in requests if self._stage_of(key) == MUST_PASS)
+            prompt = _prompt(case, tokenizer, GROUPS[part])
+            key = json_sha256([None if prompt.request is None else prompt.text, case.content])
+            self._questions.setdefault(key, _Question(case, part, prompt, prompt))
+        self._share({key: one.reference for key, one in self._questions.items()})
         items = [
-            WorkItem(
-                key=key, generations=(self._requests[key],) if key in self._requests else (), stage=self._stage_of(key)
-            )
-            for key in self._by_key
+            WorkItem(key=key, generations=tuple(filter(None, [one.reference.request])), stage=one.stage)
+            for key, one in self._questions.items()
         ]
         return sorted(items, key=lambda item: item.stage != MUST_PASS)
 
-    def _with_shared(self, requests: Mapping[str, GenerationRequest]) -> dict[str, GenerationRequest]:
-        """The requests, told what they share with those alone that are asked together.
+    def _share(self, prompts: Mapping[str, _Prompt]) -> None:
+        """Tell every request what it shares with those alone that are asked together.
 
         What one's own canaries begin with moves no batch of the shipped ones.
         """
-        together: dict[tuple[str, str], list[str]] = {}
-        for key in requests:
-            together.setdefault((self.part_of(key), self._stage_of(key)), []).append(key)
-        shared = {
-            key: count
-            for keys in together.values()
-            for key, count in zip(keys, common_prefixes([requests[key].token_ids for key in keys]), strict=True)
-        }
-        return {key: replace(request, shared=shared[key]) for key, request in requests.items()}
+        together: dict[tuple[str, str], list[tuple[str, GenerationRequest]]] = {}
+        for key, prompt in prompts.items():
+            if prompt.request is not None:
+                part_and_stage = self._questions[key].part, self._questions[key].stage
+                together.setdefault(part_and_stage, []).append((key, prompt.request))
+        for asked in together.values():
+            shared = common_prefixes([request.token_ids for _, request in asked])
+            for (key, request), count in zip(asked, shared, strict=True):
+                prompts[key].request = replace(request, key=key, shared=count)
 
     def declared(self) -> tuple[DeclaredFigure, ...]:
         """What it will yield, before anything is asked; see `canaries.summary`."""
         return declared_figures(self.specs)
 
-    def _stage_of(self, key: str) -> str:
-        return MUST_PASS if self._by_key[key][0].must_pass else FAMILIES
-
     def digest(self, engine: Engine, item: WorkItem, results: ItemResults) -> Digest:
         """The reference's raw text and tokens, and why it ended; nothing of a question that it could not be asked."""
-        if item.key in self._unwritten:
+        if self._questions[item.key].reference.request is None:
             return Digest()
         generated = results.generated[item.key]
         values = {
@@ -171,56 +167,54 @@ class CanaryProbe(Probe):
 
     def follow_up(self, item: WorkItem, first: Digest) -> FollowUp:
         """Teacher-forcing on the reference's answer; a must-pass prompt is also asked of the reference twice more."""
-        if item.key in self._unwritten:
+        question = self._questions[item.key]
+        request = question.reference.request
+        if request is None:
             return FollowUp()
-        request = self._requests[item.key]
         answered = _answered(first.values)
         scores: tuple[ScoreRequest, ...] = ()
         # a sampled answer is one of many: what decided it says little of the others
-        if answered and self._by_key[item.key][0].seed is None:
-            token_ids = request.token_ids + answered
+        if answered and question.case.seed is None:
             first_row = len(request.token_ids)
-            shared = min(request.shared, first_row - 1)
-            group = GROUPS[self.part_of(item.key)]
-            decisive = self._decisive(self._by_key[item.key][0], first.values)
-            whole = tuple(sorted({token.position for token in decisive if token.wrong}))
+            decisive = self._decisive(question.case, first.values)
             scores = (
                 ScoreRequest(
                     item.key + TAUGHT,
-                    token_ids,
+                    request.token_ids + answered,
                     first=first_row,
-                    group=group,
-                    shared=shared,
+                    group=GROUPS[question.part],
+                    shared=min(request.shared, first_row - 1),
                     likeliest=CHOICES,
-                    whole=whole,
+                    whole=tuple(sorted({token.position for token in decisive if token.wrong})),
                 ),
             )
         return FollowUp(scores=scores, repeats=self._repeats(item.key))
 
     def _repeats(self, key: str) -> tuple[GenerationRequest, ...]:
         """A must-pass prompt once more, among `SMALL_BATCH` of them, and alone; nothing of a family's question."""
-        if not self._by_key[key][0].must_pass:
+        question = self._questions[key]
+        request = question.reference.request
+        if request is None or not question.case.must_pass:
             return ()
-        alike = self._alike(key)
-        request, chunk = self._requests[key], alike.index(key) // SMALL_BATCH
-        group = f"four/{GROUPS[self.part_of(key)]}/{chunk}"
+        alike = list(self._alike(key, "reference").values())
+        at = alike.index(request)
         # the last batch is filled up, by prompts whose answers are not kept
-        places = range(-len(alike) % SMALL_BATCH if key == alike[-1] else 0)
-        fillers = {f"{key}{FOUR}/{n}": self._requests[alike[n % len(alike)]] for n in places}
-        four = {key + FOUR: request} | fillers
-        batch = [replace(one, key=name, group=group) for name, one in four.items()]
-        return (*batch, replace(request, key=key + ALONE, group=f"alone/{key}"))
+        places = range(-len(alike) % SMALL_BATCH if request == alike[-1] else 0)
+        fillers = [alike[n % len(alike)] for n in places]
+        return _asked_again(request, fillers, f"four/{GROUPS[question.part]}/{at // SMALL_BATCH}")
 
-    def _alike(self, key: str) -> list[str]:
-        """The must-pass prompts of the part which that one belongs to, itself among them."""
-        return [other for other in self._must_pass if self.part_of(other) == self.part_of(key)]
+    def _alike(self, key: str, side: Literal["reference", "branch"]) -> dict[str, GenerationRequest]:
+        """What that side is asked of the must-pass prompts of a prompt's part, itself among them, by key in order."""
+        part = self._questions[key].part
+        same = sorted(other for other, one in self._questions.items() if one.case.must_pass and one.part == part)
+        requests = ((other, getattr(self._questions[other], side).request) for other in same)
+        return {other: request for other, request in requests if request is not None}
 
     def digest_follow_up(self, engine: Engine, item: WorkItem, first: Digest, results: ItemResults) -> Digest:
         """The reference's margins and choices on its own answer, and what it answered in other batches."""
         values: dict[str, Any] = {}
-        case, _ = self._by_key[item.key]
         if item.key + TAUGHT in results.scored:
-            tokens = self._decisive(case, first.values)
+            tokens = self._decisive(self._questions[item.key].case, first.values)
             teacher = _taught(engine, results, item.key, first.values, tokens)
             values["decisive"] = [list(token) for token in tokens]
             values["teacher"] = {
@@ -250,50 +244,35 @@ class CanaryProbe(Probe):
 
     def in_own_template(self, items: Sequence[WorkItem], tokenizer: Any) -> OwnPrompts:
         """The same questions as the branch's template writes them, and its texts before the reference's answers."""
-        unwritten = dict(self._unwritten)
-        texts: dict[str, str] = {}
-        requests: dict[str, GenerationRequest] = {}
-        for key, (case, _) in self._by_key.items():
-            if key in unwritten:
+        first, differing = None, 0
+        for question in self._questions.values():
+            if question.reference.request is None:
                 continue
-            try:
-                texts[key] = rendered(case, tokenizer)
-            except TemplateRaisedError as error:
-                unwritten[key] = str(error)
-                continue
-            ids = tuple(tokenizer.encode(texts[key], add_special_tokens=False))
-            requests[key] = replace(self._requests[key], token_ids=ids)
-        self._of_branch, self._unwritten_of_branch = self._with_shared(requests), unwritten
-        differing = [key for key, one in requests.items() if one.token_ids != self._requests[key].token_ids]
-        first = None
-        if differing:
-            case, prompt = self._by_key[differing[0]]
-            first = (case.question, prompt, texts[differing[0]])
-        own = [self._asked_of_branch(item) for item in items]
-        return OwnPrompts(own, len(self._by_key), len(differing), len(unwritten), first)
+            question.branch = _prompt(question.case, tokenizer, GROUPS[question.part])
+            own = question.branch.request
+            if own is not None and own.token_ids != question.reference.request.token_ids:
+                first = first or (question.case.question, question.reference.text, question.branch.text)
+                differing += 1
+        self._share({key: one.branch for key, one in self._questions.items()})
+        unwritten = sum(one.branch.request is None for one in self._questions.values())
+        asked = [self._asked_of_branch(item) for item in items]
+        return OwnPrompts(asked, len(self._questions), differing, unwritten, first)
 
     def _asked_of_branch(self, item: WorkItem) -> WorkItem:
         """An item as it was laid out, of the reference's prompt, with the branch's in its place."""
-        if item.key not in self._of_branch:
+        own = self._questions[item.key].branch.request
+        if own is None:
             return replace(item, scores=(), generations=())
-        own = self._of_branch[item.key]
-        begins = len(own.token_ids)
-        return replace(
-            item,
-            generations=tuple(replace(one, token_ids=own.token_ids, shared=own.shared) for one in item.generations),
-            scores=tuple(
-                replace(
-                    one,
-                    token_ids=own.token_ids + one.token_ids[one.first :],
-                    first=begins,
-                    shared=min(own.shared, begins - 1),
-                )
-                for one in item.scores
-            ),
-        )
+        begins, shared = len(own.token_ids), min(own.shared, len(own.token_ids) - 1)
+        scores = [
+            replace(one, token_ids=own.token_ids + one.token_ids[one.first :], first=begins, shared=shared)
+            for one in item.scores
+        ]
+        generations = [replace(one, token_ids=own.token_ids, shared=own.shared) for one in item.generations]
+        return replace(item, generations=tuple(generations), scores=tuple(scores))
 
     def _planned_item(self, item: WorkItem, digest: Digest) -> PlannedItem:
-        canary = self._by_key[item.key][0].canary
+        canary = self._questions[item.key].case.canary
         answer = self._theirs(item, digest)
         absolute = canary in self._absolute and why_not_absolute(answer) is None
         return PlannedItem(canary, cause_of(answer), absolute)
@@ -302,7 +281,7 @@ class CanaryProbe(Probe):
 
     def compare(self, engine: Engine, item: WorkItem, results: ItemResults, reference: Digest) -> list[ItemOutcome]:
         """One outcome with both raw texts; an errored side has no score."""
-        case, prompt = self._by_key[item.key]
+        case, prompt = self._questions[item.key].case, self._questions[item.key].reference.text
         theirs, ours = self._both(engine, item, results, reference)
         return [
             ItemOutcome(
@@ -321,10 +300,10 @@ class CanaryProbe(Probe):
 
     def _both(self, engine: Engine, item: WorkItem, results: ItemResults, reference: Digest) -> tuple[Answer, Answer]:
         """The reference's answer and the branch's, each with its margins and its choices where they part."""
-        case, _ = self._by_key[item.key]
+        question = self._questions[item.key]
         known, generated = reference.values, results.generated.get(item.key)
-        error = self._unwritten_of_branch.get(item.key) or results.error
-        theirs, ours = self._theirs(item, reference), branch_answer(case, error, generated)
+        error = question.branch.error or results.error
+        theirs, ours = self._theirs(item, reference), branch_answer(question.case, error, generated)
         if theirs.score is None or ours.score is None or generated is None or "teacher" not in known:
             return theirs, ours
         if item.key + TAUGHT not in results.scored:  # an engine that scores nothing
@@ -344,10 +323,10 @@ class CanaryProbe(Probe):
 
     def _theirs(self, item: WorkItem, reference: Digest) -> Answer:
         """The reference's answer with its margin, whatever the branch says to it."""
-        case, known = self._by_key[item.key][0], reference.values
-        if item.key in self._unwritten:
-            return Answer(score=None, error=self._unwritten[item.key])
-        answer = reference_answer(case, reference)
+        question, known = self._questions[item.key], reference.values
+        if question.reference.error is not None:
+            return Answer(score=None, error=question.reference.error)
+        answer = reference_answer(question.case, reference)
         if answer.score is None:
             return answer
         if "teacher" in known:
@@ -386,7 +365,7 @@ class CanaryProbe(Probe):
         Where a prompt of the absolute list could not be asked again it is errored: its flip is neither believed nor
         forgotten. Of one that is judged as a rate the first answer stands.
         """
-        case, _ = self._by_key[item.key]
+        case = self._questions[item.key].case
         again = [results.generated[item.key + ending] for ending in (FOUR, ALONE)]
         error = next((generated.error for generated in again if generated.error is not None), None)
         if error is not None and not self._is_counted(outcome):
@@ -410,26 +389,39 @@ class CanaryProbe(Probe):
 
     def _again(self, key: str) -> tuple[GenerationRequest, ...]:
         """The same question in a batch of `SMALL_BATCH`, among other must-pass prompts, and in one of its own."""
-        request = self._of_branch[key]
-        others = [other for other in self._alike(key) if other != key and other in self._of_branch] or [key]
-        place = sum(other < key for other in others)
+        alike = self._alike(key, "branch")
+        request = alike.pop(key)
+        others, place = list(alike.values()) or [request], sum(other < key for other in alike)
         fillers = [others[(place + number) % len(others)] for number in range(SMALL_BATCH - 1)]
-        four = {key + FOUR: request} | {f"{key}{FOUR}/{n}": self._of_branch[other] for n, other in enumerate(fillers)}
-        batch = [replace(one, key=name, group=f"four/{key}") for name, one in four.items()]
-        return (*batch, replace(request, key=key + ALONE, group=f"alone/{key}"))
+        return _asked_again(request, fillers, f"four/{key}")
 
     def summarize(self, outcomes: Sequence[ItemOutcome]) -> Iterator[Measurement]:
         """See `canaries.summary`."""
         yield from summarize_outcomes(self.specs, outcomes, self._planned)
 
 
-def _request(key: str, case: Case, token_ids: tuple[int, ...], group: str) -> GenerationRequest:
-    """Greedy, or sampled so that both deployments draw the same noise (common random numbers)."""
+def _asked_again(
+    request: GenerationRequest, fillers: Sequence[GenerationRequest], group: str
+) -> tuple[GenerationRequest, ...]:
+    """The same question in a batch among `fillers`, and in one of its own."""
+    key = request.key
+    four = {key + FOUR: request} | {f"{key}{FOUR}/{n}": other for n, other in enumerate(fillers)}
+    batch = [replace(one, key=name, group=group) for name, one in four.items()]
+    return (*batch, replace(request, key=key + ALONE, group=f"alone/{key}"))
+
+
+def _prompt(case: Case, tokenizer: Any, group: str) -> _Prompt:
+    """Asked greedily, or sampled so that both deployments draw the same noise (common random numbers)."""
+    try:
+        text = rendered(case, tokenizer)
+    except TemplateRaisedError as error:
+        return _Prompt("", None, str(error))
+    token_ids = tuple(tokenizer.encode(text, add_special_tokens=False))
     budget, sampling = case.generation.max_new_tokens, case.generation.sampling
-    request = GenerationRequest(key=key, token_ids=token_ids, max_new_tokens=budget, group=group)
+    request = GenerationRequest(key="", token_ids=token_ids, max_new_tokens=budget, group=group)
     if sampling is None:
-        return request
-    return replace(
+        return _Prompt(text, request)
+    request = replace(
         request,
         temperature=sampling.temperature,
         top_p=sampling.top_p,
@@ -438,6 +430,7 @@ def _request(key: str, case: Case, token_ids: tuple[int, ...], group: str) -> Ge
         seed=case.seed or 0,
         coupling="gumbel",
     )
+    return _Prompt(text, request)
 
 
 def rendered(case: Case, tokenizer: Any) -> str:

@@ -39,8 +39,7 @@ def new(
 
     Works out expected values and checks; never overwrites a file.
     """
-    from q36eval.canaries.scaffold import scaffold, yaml_text
-    from q36eval.canaries.transcript import answer_text, read_transcript
+    from q36eval.canaries.scaffold import answer_text, read_transcript, scaffold, yaml_text
 
     if not why.strip():
         raise UsageError(

@@ -5,15 +5,20 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from itertools import islice
+from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from pydantic import BaseModel, ConfigDict
 
 from q36eval.canaries.details import Failure as Failure
+from q36eval.files import read_our_yaml
 
 SHOWN_CHARACTERS = 80
 MAX_FAILURES = 50
 """Failures that one check reports of one answer; a mangled megabyte could give a million."""
+
+WORDS: dict[str, Any] = read_our_yaml(Path(__file__).with_name("words.yaml"))
+"""Words that answers are read by."""
 
 DIFFERENT_NORMALIZATION = "different_normalization"
 

@@ -12,7 +12,7 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from q36eval.canaries.checks.base import Check, Decision, Expected, Failure, Tools, place_of, shown, text_code
+from q36eval.canaries.checks.base import WORDS, Check, Decision, Expected, Failure, Tools, place_of, shown, text_code
 from q36eval.canaries.checks.language import language_failures
 from q36eval.canaries.checks.prose import (
     DASHES,
@@ -108,15 +108,8 @@ def _bullet_failures(text: str, wanted: int, kind: Literal["any", "dash"]) -> It
         yield from _filler_failures(text, points)
 
 
-_FILLER_WORDS = """bod body bodu odrážka odrážky odrážku odrážce položka položky položku bla blabla foo bar abc
-    krok tip rada číslo text obsah zde tady je to toto tento tato další nějaký nějaká něco
-    jedna dva dvě tři čtyři pět šest sedm první druhý druhá druhé třetí čtvrtý čtvrtá pátý pátá
-    šestý šestá sedmý sedmá osmá poslední a i se bullet point item step placeholder number one
-    two three four five six seven first second third fourth fifth sixth seventh last next here
-    is this lorem ipsum dolor sit amet doplnit xxx tbd"""
+_FILLER = frozenset(WORDS["filler"].split())
 """Words of a point that says nothing."""
-
-_FILLER = frozenset(_FILLER_WORDS.split())
 
 
 def _filler_failures(text: str, points: list[Bullet]) -> Iterator[Failure]:

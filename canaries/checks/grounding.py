@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import combinations
 from typing import NamedTuple
 
-from q36eval.canaries.checks.base import Failure, place_of, shown
+from q36eval.canaries.checks.base import WORDS, Failure, place_of, shown
 from q36eval.canaries.checks.prose import Piece
 
 
@@ -29,12 +29,7 @@ _PERIOD = re.compile(
 
 _ISO_DATE = re.compile(r"(?<!\d)(\d{4})-(\d{2})-(\d{2})(?!\d)", re.ASCII)
 _CZECH_DATE = re.compile(r"(?<!\d)(\d{1,2})\.[ \u00a0]?(\d{1,2})\.[ \u00a0]?(\d{4})(?!\d)", re.ASCII)
-_MONTHS = (
-    "ledna|january|jan", "února|february|feb", "března|march|mar", "dubna|april|apr", "května|may",
-    "června|june|jun", "července|july|jul", "srpna|august|aug", "září|september|sept|sep", "října|october|oct",
-    "listopadu|november|nov", "prosince|december|dec",
-)  # fmt: skip
-_MONTH_NUMBERS = {name: number for number, names in enumerate(_MONTHS, 1) for name in names.split("|")}
+_MONTH_NUMBERS = {name: number for number, names in enumerate(WORDS["months"], 1) for name in names}
 _MONTH = "|".join(sorted(_MONTH_NUMBERS, key=len, reverse=True))
 _DAY_FIRST = re.compile(rf"(?<!\d)(\d{{1,2}})(?:\.|st|nd|rd|th)?[ \u00a0](?:of )?({_MONTH})\b", re.I)
 _MONTH_FIRST = re.compile(rf"\b({_MONTH})\.?[ \u00a0](\d{{1,2}})(?:st|nd|rd|th)?\b(?![ \u00a0,.]\d{{3}}(?!\d))", re.I)

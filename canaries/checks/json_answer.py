@@ -163,16 +163,13 @@ def _json_in_prose(text: str, expected: ExpectedProse, tools: Tools) -> Iterator
             yield from _prose_failures(text, values[0], expected, expected.prose)
 
 
-_INLINE = re.compile(r"`+[ \t]*\Z")
-
-
 def _prose_failures(text: str, embedded: _Embedded, expected: ExpectedProse, prose: Prose) -> Iterator[Failure]:
     check = "json_in_prose"
     block = _block_around(text, embedded)
     if block is None and (prose.block or "```" in text or "~~~" in text):
         message = "the JSON does not stand alone in a block of code that is closed"
         yield Failure(check, "no_block", place_of(text, embedded.start), message)
-    outer = block or _inline_around(text, embedded)
+    outer = block or Piece(embedded.start, embedded.end)
     before, after = text[: outer.start], text[outer.end :]
     for place, said, wanted in (("before", before, prose.before), ("after", after, prose.after)):
         count = len(sentences(said))
@@ -192,16 +189,6 @@ def _block_around(text: str, embedded: _Embedded) -> Piece | None:
     value = Piece(embedded.start, embedded.end)
     blocks = (block for block in code_blocks(text) if block is not None)
     return next((block.outer for block in blocks if trimmed(text, *block.inner) == value), None)
-
-
-def _inline_around(text: str, embedded: _Embedded) -> Piece:
-    """The JSON with marks of inline code around it, if there are any."""
-    opening = _INLINE.search(text[max(0, embedded.start - 10) : embedded.start])
-    if opening is None:
-        return Piece(embedded.start, embedded.end)
-    mark = opening.group().strip()
-    closes = text.startswith(mark, embedded.end)
-    return Piece(embedded.start - len(opening.group()), embedded.end + (len(mark) if closes else 0))
 
 
 def _decide_json_in_prose(text: str, expected: ExpectedProse, tools: Tools) -> list[Decision]:

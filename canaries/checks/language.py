@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from functools import lru_cache
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
-from q36eval.canaries.checks.base import Failure, place_of, shown
+from q36eval.canaries.checks.base import WORDS, Failure, place_of, shown
 from q36eval.canaries.checks.prose import Piece, sentences, words
 
 if TYPE_CHECKING:
@@ -19,25 +19,7 @@ if TYPE_CHECKING:
 
 Language = Literal["cs", "en"]
 
-FUNCTION_WORDS = {
-    "cs": """je jsou byl byla bylo byli být se si že ale nebo ani aby když kdy pokud protože proto tak také jako jak už
-        ještě jen pouze ve ze ke ku pro při podle mezi přes před pod nad bez od po za by který která které kteří kterou
-        kterého tento tato toto tyto tím tom tohoto této těchto jeho její jejich můj naše vaše co kdo kde
-        proč není nejsou má mají může mohou musí lze bude budou než však tedy například velmi více méně nejen""",
-    "en": """the and of is are was were be been has have had it its this that these those with for from at as or by
-        not but if then than which who what when where why how can could will would should may might must you your we
-        our they their he she his her into about over under between because also very more most such there here""",
-    "sk": """je si by má nad pod bez od po za ku nie či sú bol bola bolo boli byť sa že ale alebo ani aby keď kedy ak
-        pretože preto tak tiež ako ešte len iba vo zo pre pri podľa medzi cez pred ktorý ktorá ktoré
-        ktorí ktorú ktorého táto toto tieto čo kto kde prečo majú môže môžu musí možno budú však teda
-        napríklad veľmi viac menej aj""",
-    "pl": """jest są był była było byli być się że ale lub albo ani żeby gdy kiedy jeśli ponieważ dlatego tak też jak
-        już jeszcze tylko we ze dla przy według między przez przed który która które którzy którą tego ten ta co kto
-        gdzie dlaczego nie ma mają może mogą musi można będzie będą jednak więc bardzo więcej oraz""",
-    "de": """der die das den dem des ein eine einen einem einer ist sind war waren sein und oder aber nicht auch auf
-        mit für von zu zum zur bei nach aus im ins als wie wenn weil dass kann können wird werden hat haben sie wir ihr
-        ich es sich nur noch sehr mehr über unter zwischen""",
-}  # fmt: skip
+FUNCTION_WORDS: dict[str, str] = WORDS["function_words"]
 OWN_LETTERS = {"cs": "ěřů", "sk": "ľĺŕô", "pl": "ąćęłńśźż", "de": "ß", "en": ""}
 """Letters that no other language of this table writes (é, í, š, ü and the like are shared)."""
 

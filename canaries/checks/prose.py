@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import regex
 
-from q36eval.canaries.checks.base import shown
+from q36eval.canaries.checks.base import WORDS, shown
 
 
 class Piece(NamedTuple):
@@ -179,15 +179,8 @@ _OPEN_MARKS = ",;:-–—(„"
 _SMILEY = re.compile(r"[:;]-?[)D(]\s*\Z")
 _ITEM = re.compile(r"^[ \t]{0,40}(?:[-*•–—+][ \t]*|\d{1,3}[.)][ \t]+|\|)(?=\S)")
 _WORD_OR_NUMBER = re.compile(r"[^\W_]+")
-_GOES_ON = """a i nebo že aby když kdy protože ale ani však než zda jestli pokud jak jako který která které kteří
-    kterou kde kam v ve na do k ke s se z ze o u po při pro za nad pod před mezi bez přes podle kolem
-    během kvůli díky místo kromě od svůj svou své svého jeho její jejich tento tato toto nejen jen velmi
-    více méně mohl mohla mohli the a an and or but that which who of to in on at for with from by as if
-    than because when while into your our their its his her is are was were be has have had can could
-    will would should may might must not very more this these"""
+_DANGLING = frozenset(WORDS["goes_on"].split())
 """Words after which a sentence goes on. Some of them can end one, but hardly without a full stop."""
-
-_DANGLING = frozenset(_GOES_ON.split())
 
 SIGNATURE_WORDS = 4
 """A last line of so few words, on its own, may be a name or a greeting that needs no full stop."""
@@ -262,7 +255,6 @@ _SENTENCE = re.compile(r"[^.!?…\n]+")
 _LINE = re.compile(r"[^\n]+")
 _DIGIT = re.compile(r"\d")
 _BLANK_LINES = re.compile(r"\n(?:[ \t]{0,8}\n){49,}")
-_SAY_SOMETHING = re.compile(r"[^\W_]")
 
 
 def first_loop(text: str) -> tuple[int, str] | None:
@@ -346,13 +338,9 @@ def _by_variety(text: str) -> tuple[int, str] | None:
 
 def _runs(text: str) -> Iterator[tuple[int, str | None]]:
     """Every sequence of characters; None for ruled lines and other runs that say nothing."""
-    saying = [match.start() for match in _SAY_SOMETHING.finditer(text)]
-    following = 0
     for at in range(len(text) - SEQUENCE_CHARACTERS + 1):
-        while following < len(saying) and saying[following] < at:
-            following += 1
-        says = following < len(saying) and saying[following] < at + SEQUENCE_CHARACTERS
-        yield at, text[at : at + SEQUENCE_CHARACTERS] if says else None
+        run = text[at : at + SEQUENCE_CHARACTERS]
+        yield at, run if _LETTER_OR_DIGIT.search(run) else None
 
 
 def _worn_out_stretch(sequences: Iterable[tuple[int, object]], often: int, length: int) -> int | None:

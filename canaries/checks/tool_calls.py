@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Annotated, Any, Final
 
 from pydantic import ConfigDict, Field, model_validator
@@ -10,7 +10,7 @@ from pydantic import ConfigDict, Field, model_validator
 from q36eval.canaries.checks.base import Check, Decision, Expected, Failure, Tools, place_of, shown
 from q36eval.canaries.checks.grounding import false_sentences
 from q36eval.canaries.checks.json_schema import schema_failures
-from q36eval.canaries.checks.json_values import differences, json_decisions, tokens
+from q36eval.canaries.checks.json_values import differences, json_decisions, same_json, tokens
 from q36eval.canaries.checks.prose import Piece, first_foreign, first_loop, scripts_exist
 from q36eval.canaries.checks.tool_parser import (
     OPEN,
@@ -223,19 +223,14 @@ def _tool_calls(text: str, expected: ExpectedCalls, tools: Tools) -> Iterator[Fa
 def _matched(calls: Sequence[Call], wanted: Sequence[WantedCall], offered: Schemas) -> dict[int, Call]:
     """Which call stands for which wanted one: the right ones first, then those of the right tool, then the rest."""
     typed = {call.number: typed_arguments(call, offered.get(call.name, {}), exact=True) for call in calls}
-
-    def right(call: Call, one: WantedCall) -> bool:
-        return call.name == one.name and not any(True for _ in differences("", typed[call.number], one.arguments, ""))
-
-    def same_tool(call: Call, one: WantedCall) -> bool:
-        return call.name == one.name
-
-    def whatever(call: Call, one: WantedCall) -> bool:
-        return True
-
+    rules: list[Callable[[Call, WantedCall], bool]] = [
+        lambda call, one: call.name == one.name and same_json(typed[call.number], one.arguments),
+        lambda call, one: call.name == one.name,
+        lambda call, one: True,
+    ]
     matched: dict[int, Call] = {}
     left = list(calls)
-    for fits in (right, same_tool, whatever):
+    for fits in rules:
         for index, one in enumerate(wanted):
             call = next((call for call in left if index not in matched and fits(call, one)), None)
             if call is not None:

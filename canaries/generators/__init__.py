@@ -7,7 +7,7 @@
 | `tools`, `tool_calls` | the tools that are offered; requests that call for them, or for none |
 | `enums`, `copying` | choosing and ordering; exact copies |
 | `recall`, `free_form` | records far back in a long context; free answers and answers under constraints |
-| `words` | words, numbers, and Czech names with their forms |
+| `words` | what is in `words.yaml`: wordings, tools, Czech names with their forms; numbers |
 
 A generator imports `words`, other generators' material and `q36eval.examples`, never a check, an engine or torch. The
 sandbox trains on the other side of the same split, so what a seed draws is part of the suite's hash and of the trained
@@ -16,7 +16,8 @@ weights: it must not change.
 Further parameters of a generator, all with defaults, are its settings, which a specification may choose.
 
 To add a family: write a generator in the file nearest by subject, whose `ChatExample` states under `expected` what its
-checks must know, list it in `GENERATORS`, and add `specs/NAME.yaml` with `family: {generator: …, seed: …}`.
+checks must know, with its words in `words.yaml`; list it in `GENERATORS`, and add `specs/NAME.yaml` with
+`family: {generator: …, seed: …}`.
 """
 
 from collections.abc import Callable

@@ -4,7 +4,18 @@ import random
 from collections.abc import Callable
 from typing import NamedTuple
 
-from q36eval.canaries.generators.words import CITIES, code, iso_date, koruna, person, pick, question, spaced
+from q36eval.canaries.generators.words import (
+    CITIES,
+    WORDS,
+    code,
+    iso_date,
+    koruna,
+    person,
+    pick,
+    question,
+    spaced,
+    words_of,
+)
 from q36eval.examples import ChatExample
 
 FIELDS_MIN, FIELDS_MAX = 2, 4
@@ -42,15 +53,6 @@ ITEMS = (
     Labelled("kontaktní osoba", "kontaktní osobu", "contact", person),
     Labelled("sériové číslo", "sériové číslo", "serial number", lambda rng: f"{rng.getrandbits(40):010X}"),
 )
-ASK_CS = (
-    "Přepiš přesně: {what}. Každou hodnotu na zvláštní řádek, nic jiného nepiš.",
-    "Opiš z textu {what}. Jen hodnoty, každou na vlastní řádek.",
-    "Vypiš beze změny {what}, jednu hodnotu na řádek.",
-)
-ASK_EN = (
-    "Copy exactly: {what}. One value per line and nothing else.",
-    "Write out unchanged: {what}. Only the values, one per line.",
-)
 
 
 def copy_exact(rng: random.Random) -> ChatExample:
@@ -62,7 +64,7 @@ def copy_exact(rng: random.Random) -> ChatExample:
     called = [item.accusative if czech else item.english for item in items]
     chosen = rng.sample(range(len(items)), 1 + int(rng.random() * min(ASKED_MAX, len(items))))
     shown = ", ".join(f"{label} {value}" for label, value in zip(labels, values, strict=True))
-    ask = pick(rng, ASK_CS if czech else ASK_EN).format(what=", ".join(called[index] for index in chosen))
+    ask = pick(rng, words_of("copying", czech)["exact"]).format(what=", ".join(called[index] for index in chosen))
     label = "Záznam" if czech else "Record"
     prompt = f"{ask}\n{label}: {shown}." if rng.random() < 0.5 else f"{label}: {shown}.\n{ask}"
     wanted = [values[index] for index in chosen]
@@ -110,7 +112,7 @@ def _token(rng: random.Random) -> str:
 
 
 def _street(rng: random.Random) -> str:
-    street = pick(rng, ("Šťastná", "Příčná", "U Mlýna", "Žižkova", "Křižíkova", "Dělnická", "Na Větrníku"))
+    street = pick(rng, WORDS["copying"]["streets"])
     zip_code = f"{100 + int(rng.random() * 690)} {int(rng.random() * 100):02d}"
     return f"{street} {1 + int(rng.random() * 2000)}/{1 + int(rng.random() * 60)}, {zip_code} {pick(rng, CITIES)}"
 
@@ -126,8 +128,6 @@ REFERENCES = (
     Labelled("token", "token", "token", _token),
     Labelled("adresa", "adresu", "address", _street),
 )
-COPY_CS = "Opiš přesně: {what}. Jen hodnoty, každou na vlastní řádek, bez formátování."
-COPY_EN = "Copy exactly: {what}. Only the values, one per line, without formatting."
 
 
 def copy_references(rng: random.Random) -> ChatExample:
@@ -139,65 +139,32 @@ def copy_references(rng: random.Random) -> ChatExample:
     called = [reference.accusative if czech else reference.english for reference in references]
     chosen = rng.sample(range(len(values)), 1 + int(rng.random() * ASKED_MAX))
     shown = "\n".join(f"{label}: {value}" for label, value in zip(labels, values, strict=True))
-    ask = (COPY_CS if czech else COPY_EN).format(what=", ".join(called[index] for index in chosen))
+    ask = words_of("copying", czech)["references"].format(what=", ".join(called[index] for index in chosen))
     wanted = [values[index] for index in chosen]
     expected = {"lines": wanted, "formatting": False}
     return question(f"copy_references:{shown}:{chosen}", f"{shown}\n\n{ask}", "\n".join(wanted), expected)
 
 
 NAMES = ("total", "limit", "count", "price", "offset", "weight", "index", "ratio", "level", "width", "delay", "score")
-CODE_CS = "Opiš následující soubor znak po znaku v jednom bloku kódu, včetně odsazení a prázdných řádků. Nic neměň."
-CODE_EN = (
-    "Copy this file character by character in one code block, indentation and blank lines included. Change nothing."
-)
 
 
-def _python(rng: random.Random, names: list[str]) -> str:
-    a, b, c = names
-    low, high, off = (1 + int(rng.random() * 900) for _ in range(3))
-    return (
-        f"def {a}_of({b}, {c}={low}):\n"
-        f"    {a} = 0\n"
-        f"    for each in {b}:\n"
-        f"        if each.{c} > {high}:\n"
-        f"            {a} += each.{c}  -  {off}\n"
-        f"        else:\n"
-        f"            if {a} % {low} == 0:\n"
-        f"                {a} -= 1\n"
-        f"\n"
-        f"    return {a}"
-    )
+FILES: dict[str, str] = WORDS["copying"]["files"]
+NUMBERS = {"python": 3, "makefile": 2, "yaml": 3}
+"""Numbers that are drawn for a file of each language."""
 
 
-def _makefile(rng: random.Random, names: list[str]) -> str:
-    a, b, c = names
-    one, two = 1 + int(rng.random() * 900), 1 + int(rng.random() * 900)
-    return f"{a}: {b} {c}\n\t@echo {one}   {two}\n\t$(RUN) --{b}={one} \\\n\t\t--{c}={two}\n\n{b}:\n\ttouch {b}.{one}"
-
-
-def _yaml(rng: random.Random, names: list[str]) -> str:
-    a, b, c = names
-    one, two, three = (1 + int(rng.random() * 900) for _ in range(3))
-    return (
-        f"{a}:\n"
-        f"  {b}:\n"
-        f"    - {{{c}: {one},  unit: ms}}\n"
-        f"    - {c}: {two}\n"
-        f"      text: |\n"
-        f"        {pick(rng, CITIES)}\n"
-        f"          {three}\n"
-        f"  {c}:   {three}"
-    )
-
-
-KINDS = ((_python, "python"), (_makefile, "makefile"), (_yaml, "yaml"))
+def _file(rng: random.Random, language: str) -> str:
+    text, (a, b, c) = FILES[language], rng.sample(NAMES, 3)
+    numbers = [1 + int(rng.random() * 900) for _ in range(NUMBERS[language])]
+    city = pick(rng, CITIES) if "{city}" in text else ""
+    return text.format(*numbers, a=a, b=b, c=c, city=city)
 
 
 def copy_code(rng: random.Random) -> ChatExample:
     """A short file whose white space is part of it: Python's indentation, a Makefile's tabs, YAML's levels."""
-    written, language = pick(rng, KINDS)
-    text = written(rng, rng.sample(NAMES, 3))
+    language = pick(rng, list(FILES))
+    text = _file(rng, language)
     fenced = f"```{language}\n{text}\n```"
-    ask = CODE_CS if rng.random() < CZECH_SHARE else CODE_EN
+    ask = words_of("copying", rng.random() < CZECH_SHARE)["code"]
     expected = {"code": text, "fence": True, "one_block": True}
     return question(f"copy_code:{text}", f"{ask}\n\n{fenced}", fenced, expected)

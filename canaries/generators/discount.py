@@ -7,7 +7,7 @@ conclusion" can be told from wrong arithmetic. All amounts are whole crowns.
 import random
 from typing import Any, Literal, NamedTuple
 
-from q36eval.canaries.generators.words import koruna, pick, spaced, step_number
+from q36eval.canaries.generators.words import WORDS, koruna, pick, spaced, step_number
 from q36eval.examples import ChatExample
 
 PRICE_MIN, PRICE_MAX, PRICE_STEP = 200, 9_900, 50
@@ -30,42 +30,11 @@ SYSTEM_SHARE = 0.25
 SANE = {"scripts": ["Latin"], "min_characters": 40, "max_characters": 6_000}
 """Of an answer's text: a model that writes every step with headings and LaTeX takes a third of the most."""
 
-GOODS = (
-    "kávovar",
-    "batoh",
-    "tiskárnu",
-    "lampu",
-    "stůl",
-    "židli",
-    "monitor",
-    "bundu",
-    "hodinky",
-    "vrtačku",
-    "stan",
-    "kolo",
-)
-SYSTEMS = (
-    "Jsi nákupní rádce. Odpovídej česky a stručně.",
-    "Pomáháš zákazníkům porovnat ceny. Počítej pečlivě.",
-    "Odpovídej česky. Nejdřív výpočet, závěr až nakonec.",
-)
-TASKS = (
-    "Kde je to levnější? Spočítej každý obchod na zvláštní řádek a závěr napiš nakonec.",
-    "Který obchod je výhodnější? Napiš výpočet po řádcích a rozhodnutí až na konec.",
-    "Kde zaplatím méně? Ke každému obchodu napiš výpočet a nakonec jednou větou závěr.",
-    "Porovnej konečné ceny. Výpočet po řádcích, závěr na posledním řádku.",
-)
-THREE_TASKS = (
-    "Kde je to nejlevnější? Spočítej každý obchod na zvláštní řádek a závěr napiš nakonec.",
-    "Který obchod je nejvýhodnější? Napiš výpočet po řádcích a rozhodnutí až na konec.",
-    "Porovnej konečné ceny. Výpočet po řádcích, závěr na posledním řádku.",
-)
-OPENINGS = ("Chci koupit {}.", "Vybírám {}.", "Potřebuji {}.", "Kupuji {}.")
+_WORDS = WORDS["discount"]
+SYSTEMS: list[str] = _WORDS["systems"]
 TIE = "tie"
 LastLine = Literal["free", "demanded"]
 """Whether the prompt demands a fixed last line, which a program can read without knowing Czech."""
-
-LAST_LINE = "Na úplně poslední řádek napiš přesně „Rozhodnutí: A“, „Rozhodnutí: B“ nebo „Rozhodnutí: {}“."
 
 
 class Offer(NamedTuple):
@@ -89,27 +58,13 @@ def _percent_line(price: int, percent: int) -> tuple[str, int]:
 
 def _percent_offer(rng: random.Random, price: int, percent: int) -> Offer:
     line, final = _percent_line(price, percent)
-    text = pick(
-        rng,
-        (
-            f"cena {koruna(price)}, sleva {percent} %",
-            f"stojí {koruna(price)} a dává slevu {percent} %",
-            f"{koruna(price)} a z toho sleva {percent} %",
-        ),
-    )
+    text = pick(rng, _WORDS["percent"]).format(price=koruna(price), percent=percent)
     return Offer(text, (line,), price, ({"percent": percent},), final, f"{price}-{percent}%")
 
 
 def _amount_offer(rng: random.Random, price: int, amount: int) -> Offer:
     final = price - amount
-    text = pick(
-        rng,
-        (
-            f"cena {koruna(price)}, sleva {koruna(amount)}",
-            f"stojí {koruna(price)} a dává slevu {koruna(amount)}",
-            f"{koruna(price)} a z toho sleva {koruna(amount)}",
-        ),
-    )
+    text = pick(rng, _WORDS["amount"]).format(price=koruna(price), amount=koruna(amount))
     line = f"{spaced(price)} − {spaced(amount)} = {koruna(final)}"
     return Offer(text, (line,), price, ({"amount": amount},), final, f"{price}-{amount}")
 
@@ -152,14 +107,14 @@ def _conclusion(offers: list[Offer]) -> tuple[str, str]:
 
 
 def _example(
-    rng: random.Random, kind: str, offers: list[Offer], last_line: LastLine, tasks: tuple[str, ...] = TASKS
+    rng: random.Random, kind: str, offers: list[Offer], last_line: LastLine, tasks: str = "tasks"
 ) -> ChatExample:
     shops = list(zip("ABC", offers, strict=False))
-    opening = pick(rng, OPENINGS).format(pick(rng, GOODS))
+    opening = pick(rng, _WORDS["openings"]).format(pick(rng, _WORDS["goods"]))
     separator = "\n" if rng.random() < 0.4 else " "
     listing = separator.join(f"Obchod {letter}: {offer.text}." for letter, offer in shops)
-    task = pick(rng, tasks)
-    demanded = LAST_LINE.format("C" if len(offers) == 3 else "stejně")
+    task = pick(rng, _WORDS[tasks])
+    demanded = _WORDS["last_line"].format("C" if len(offers) == 3 else "stejně")
     if last_line == "demanded":
         task = f"{task} {demanded}"
     prompt = f"{opening}{separator}{listing}{separator}{task}"
@@ -207,13 +162,7 @@ def _two_step_offer(rng: random.Random, price: int) -> Offer:
         final = between - amount
         line2 = f"{spaced(between)} − {spaced(amount)} = {koruna(final)}"
         said, then = koruna(amount), {"amount": amount}
-    text = pick(
-        rng,
-        (
-            f"cena {koruna(price)}, nejdřív sleva {first} % a potom ještě {said}",
-            f"stojí {koruna(price)}, sleva {first} % a z nové ceny dalších {said}",
-        ),
-    )
+    text = pick(rng, _WORDS["two_steps"]).format(price=koruna(price), percent=first, then=said)
     return Offer(text, (line, line2), price, ({"percent": first}, then), final, f"{price}-{first}%-{said}")
 
 
@@ -243,7 +192,7 @@ def discount_three_shops(rng: random.Random, last_line: LastLine = "free") -> Ch
         offers = [first, second, third]
         rng.shuffle(offers)
         if _conclusion(offers)[0] != TIE:
-            return _example(rng, "discount_three_shops", offers, last_line, THREE_TASKS)
+            return _example(rng, "discount_three_shops", offers, last_line, "three_tasks")
 
 
 def _threshold_offer(rng: random.Random, price: int, percent: int, threshold: int) -> Offer:
@@ -252,13 +201,8 @@ def _threshold_offer(rng: random.Random, price: int, percent: int, threshold: in
         line = f"{koruna(price)} je nad {koruna(threshold)}, {line}"
     else:
         line, final = f"{koruna(price)} není nad {koruna(threshold)}, bez slevy {koruna(price)}", price
-    text = pick(
-        rng,
-        (
-            f"cena {koruna(price)}, sleva {percent} %, ale jen při nákupu nad {koruna(threshold)}",
-            f"stojí {koruna(price)}, slevu {percent} % dává jen nad {koruna(threshold)}",
-        ),
-    )
+    said = pick(rng, _WORDS["threshold"])
+    text = said.format(price=koruna(price), percent=percent, threshold=koruna(threshold))
     discounts = ({"percent": percent, "only_above": threshold},)
     return Offer(text, (line,), price, discounts, final, f"{price}-{percent}%>{threshold}")
 

@@ -5,7 +5,16 @@ from dataclasses import replace
 
 from q36eval.canaries.generators.discount import SYSTEMS, LastLine, discount_compare
 from q36eval.canaries.generators.recall import context
-from q36eval.canaries.generators.words import CITIES, FIRST_NAMES_F, FIRST_NAMES_M, PRODUCTS, TOWN_OF, pick, question
+from q36eval.canaries.generators.words import (
+    CITIES,
+    FIRST_NAMES_F,
+    FIRST_NAMES_M,
+    PRODUCTS,
+    TOWN_OF,
+    WORDS,
+    pick,
+    question,
+)
 from q36eval.examples import ChatExample
 
 LONG_CHARACTERS = 6_000
@@ -20,22 +29,7 @@ MAX_CHARACTERS = 9_000
 MIN_CHARACTERS_PER_WORD = 2
 """Of a long answer: a third of the requested length, since a Czech word takes six characters with its space."""
 
-SUBJECTS = (
-    "údržba dřevěného plotu", "pěstování rajčat", "stěhování do menšího bytu", "první zimní výprava do hor",
-    "oprava starého kola", "založení sousedské knihovny", "vaření pro deset lidí", "výběr pracovního stolu",
-    "péče o včelstvo", "cesta vlakem přes celou zemi", "zateplení chalupy", "výuka dětí doma", "správa malé dílny",
-    "pečení kváskového chleba", "úklid po povodni", "nákup ojetého auta", "příprava na maraton", "sběr hub",
-    "výsadba ovocného sadu", "hra na varhany", "vedení kroniky obce", "oprava střechy", "chov slepic",
-    "organizace plesu", "úspora elektřiny",
-)  # fmt: skip
-FORMS = (
-    "Napiš souvislý článek na téma „{subject}“.",
-    "Napiš podrobný návod pro začátečníky. Téma: {subject}.",
-    "Napiš vyprávění, ve kterém hraje hlavní roli {subject}.",
-    "Napiš dopis příteli o tom, co obnáší {subject}.",
-    "Sepiš rozhovor dvou sousedů. Mluví o tom, co přináší {subject}.",
-)
-FRAME = "{form} Text zasaď do {town} a ať v něm vystupuje {person}. Piš česky, asi {words} slov, bez nadpisů."
+_WORDS = WORDS["free_form"]
 LANGUAGE = {
     "scripts": ["Latin"],
     "max_characters": MAX_CHARACTERS,
@@ -46,28 +40,16 @@ LANGUAGE = {
 SHORT_PROSE = {"scripts": ["Latin"], "min_characters": 1, "max_characters": 4_000, "finished": True}
 """Of the points under several constraints, whose language the style states."""
 
-STORY = (
-    "Je to práce, která se zdá jednoduchá jen zpovzdálí.",
-    "{person} s ní {place} začíná den co den znovu a pokaždé se něčemu přiučí.",
-    "Nejdřív bylo potřeba všechno rozmyslet, sehnat pomoc a nespěchat.",
-    "Sousedé radili různě: jeden chválil starý způsob, druhý věřil novým nástrojům.",
-    "Po týdnu už byl vidět kus hotového díla, a s ním přišla i dobrá nálada.",
-    "Samozřejmě se objevily chyby, ale žádná nebyla tak velká, aby se nedala napravit.",
-    "Nejvíc pomohlo, že si všichni zapisovali, co se povedlo a co ne.",
-    "Když napadl první sníh, zůstalo dost času na odpočinek i na plány pro další rok.",
-    "Kdo chce zkusit totéž, ať začne s malým kouskem a ať se nebojí zeptat.",
-    "Téma „{subject}“ tak nakonec spojilo lidi, kteří se předtím sotva zdravili.",
-)
-"""An answer of the right kind; what a model writes is its own."""
-
 
 def _long_question(rng: random.Random) -> tuple[str, str, str]:
     """The content by which the question is known, the question, and an answer of the right kind."""
-    subject, city = pick(rng, SUBJECTS), pick(rng, CITIES)
+    subject, city = pick(rng, _WORDS["subjects"]), pick(rng, CITIES)
     name, words = pick(rng, FIRST_NAMES_M + FIRST_NAMES_F).nominative, 200 + 10 * int(rng.random() * 16)
-    form, town = int(rng.random() * len(FORMS)), TOWN_OF[city]
-    prompt = FRAME.format(form=FORMS[form].format(subject=subject), town=town.genitive, person=name, words=words)
-    answer = " ".join(STORY).format(subject=subject, place=town.place, person=name)
+    forms: list[str] = _WORDS["forms"]
+    form, town = int(rng.random() * len(forms)), TOWN_OF[city]
+    asked = forms[form].format(subject=subject)
+    prompt = _WORDS["frame"].format(form=asked, town=town.genitive, person=name, words=words)
+    answer = " ".join(_WORDS["story"]).format(subject=subject, place=town.place, person=name)
     return f"{subject}:{city}:{name}:{words}:{'abcde'[form]}", prompt, answer
 
 
@@ -99,33 +81,18 @@ def discount_after_context(
     return replace(example, key=key, messages=messages)
 
 
-FIRST_WORDS = ("Souhrn", "Přehled", "Doporučení", "Závěr", "Odpověď", "Stručně", "Shrnutí", "Rady", "Postup", "Kroky")
-BANNED = (
-    "samozřejmě", "bohužel", "zkrátka", "mimochodem", "koneckonců", "opravdu", "naštěstí", "pochopitelně",
-)  # fmt: skip
-NOTES_EN = (
-    "The following note came from an English-speaking colleague: keep it short and practical.",
-    "Our office in London asked for this; the readers are in Brno.",
-    "Context for you: the text goes to a Czech newsletter.",
-)
-COUNTED = {3: "tři odrážky", 4: "čtyři odrážky", 5: "pět odrážek", 6: "šest odrážek", 7: "sedm odrážek"}
-CONSTRAINED = (
-    "Téma: {subject}. Začni slovem „{first}“ a dvojtečkou. Potom napiš přesně {count}, každou na vlastní řádek "
-    "začínající pomlčkou. V textu použij výraz „{word}“ přesně v tomto tvaru a nepoužij slovo „{banned}“. "
-    "Piš česky, nejvýš {most} slov."
-)
-
-
 def instruction_order(rng: random.Random) -> ChatExample:
     """Several constraints at once: the first word, exactly so many bullets, Czech, a word to use and one to avoid."""
-    subject, first, word, banned = pick(rng, SUBJECTS), pick(rng, FIRST_WORDS), pick(rng, PRODUCTS), pick(rng, BANNED)
-    bullets, most = pick(rng, tuple(COUNTED)), 100 + 10 * int(rng.random() * 11)
-    prompt = CONSTRAINED.format(
-        subject=subject, first=first, word=word, banned=banned, count=COUNTED[bullets], most=most
+    subject, first = pick(rng, _WORDS["subjects"]), pick(rng, _WORDS["first_words"])
+    word, banned = pick(rng, PRODUCTS), pick(rng, _WORDS["banned"])
+    bullets, most = pick(rng, list(_WORDS["counted"])), 100 + 10 * int(rng.random() * 11)
+    count = _WORDS["counted"][bullets]
+    prompt = _WORDS["constrained"].format(
+        subject=subject, first=first, word=word, banned=banned, count=count, most=most
     )
     if rng.random() < 0.4:
-        prompt = f"{pick(rng, NOTES_EN)}\n{prompt}"
-    lines = [f"- {_ADVICE[number]}" for number in range(bullets - 1)] + [f"- Nakonec přijde na řadu {word}."]
+        prompt = f"{pick(rng, _WORDS['notes'])}\n{prompt}"
+    lines = [f"- {advice}" for advice in _WORDS["advice"][: bullets - 1]] + [f"- Nakonec přijde na řadu {word}."]
     style = {
         "bullets": bullets,
         "bullet": "dash",
@@ -136,16 +103,6 @@ def instruction_order(rng: random.Random) -> ChatExample:
         "contains": [word],
         "lacks": [banned],
     }
-    key = f"instruction_order:{subject}:{first}:{word}:{banned}:{COUNTED[bullets]}:{most}"
+    key = f"instruction_order:{subject}:{first}:{word}:{banned}:{count}:{most}"
     answer = "\n".join([f"{first}: {subject} krok za krokem.", *lines])
     return question(key, prompt, answer, {"style": style, "stable": SHORT_PROSE})
-
-
-_ADVICE = (
-    "Začněte včas a rozmyslete si pořadí práce.",
-    "Sežeňte někoho, kdo už to jednou dělal.",
-    "Nechte si rezervu pro případ špatného počasí.",
-    "Zapisujte si, co se osvědčilo.",
-    "Každý den ukliďte místo, kde pracujete.",
-    "Nešetřete na věcech, které drží pohromadě.",
-)

@@ -10,10 +10,6 @@ from typing import Any
 
 from q36eval.canaries.generators.json_objects import (
     FIELDS,
-    OPENINGS_CS,
-    OPENINGS_EN,
-    TASKS_CS,
-    TASKS_EN,
     Field,
     asked_for,
     clauses_of,
@@ -21,58 +17,18 @@ from q36eval.canaries.generators.json_objects import (
     draw_fields,
     schema_of,
 )
-from q36eval.canaries.generators.words import code, pick
+from q36eval.canaries.generators.words import WORDS, code, pick, words_of
 from q36eval.examples import ChatExample
 
 DOCUMENTS = 16
 """Texts for each language and length."""
 
-_PEOPLE_CS = ("Tesař", "Pekař", "Listonoš", "Zahradník", "Hodinář", "Rybář", "Kovář", "Knihovník", "Učitel", "Soused")
-_DID_CS = (
-    "opravil",
-    "přinesl",
-    "našel",
-    "prohlédl",
-    "odložil",
-    "vyčistil",
-    "zabalil",
-    "nakreslil",
-    "schoval",
-    "půjčil",
-)
-_THINGS_CS = (
-    "starý žebřík", "dřevěný stůl", "malý koberec", "zelený kabát", "těžký klíč", "rozbitý budík", "prázdný košík",
-    "papírový plán", "hliněný džbán", "široký pás", "modrý závěs", "kovový zámek",
-)  # fmt: skip
-_PLACES_CS = (
-    "u řeky", "na půdě", "vedle kostela", "za mlýnem", "pod mostem", "na nádraží", "v dílně", "ve sklepě",
-    "před školou", "na zahradě",
-)  # fmt: skip
-_TIMES_CS = ("Ráno", "Večer", "V sobotu", "Po obědě", "Na podzim", "Před bouřkou", "O víkendu", "Za svítání")
-_AFTER_CS = (
-    "potom šel pomalu domů", "nikdo si toho nevšiml", "začalo hustě pršet", "odpoledne přišla mlha",
-    "na dvoře zaštěkal pes", "všichni byli spokojení", "zbytek práce počkal", "z okna bylo vidět les",
-)  # fmt: skip
-
-_PEOPLE_EN = ("The baker", "The teacher", "The gardener", "A neighbour", "The pilot", "The tailor", "A sailor")
-_DID_EN = ("repaired", "found", "carried away", "painted", "sold", "borrowed", "measured", "hid", "cleaned", "drew")
-_THINGS_EN = (
-    "the wooden table", "an old ladder", "the heavy box", "a green coat", "the empty basket", "a broken clock",
-    "the paper map", "a small carpet", "the silver key", "a wide belt",
-)  # fmt: skip
-_PLACES_EN = (
-    "near the river", "in the garden", "behind the mill", "under the bridge", "at the station", "in the workshop",
-    "beside the church", "on the hill",
-)  # fmt: skip
-_AFTER_EN = (
-    "then walked home slowly", "nobody noticed it", "it began to rain", "the fog came down in the afternoon",
-    "a dog barked in the yard", "everyone was content", "the rest of the work had to wait",
-)  # fmt: skip
+_PARTS_CS: list[list[str]] = list(WORDS["recall"]["cs"]["parts"].values())
+_PARTS_EN: list[list[str]] = list(WORDS["recall"]["en"]["parts"].values())
 
 
 def _sentence_cs(rng: random.Random) -> str:
-    who, did, thing = pick(rng, _PEOPLE_CS), pick(rng, _DID_CS), pick(rng, _THINGS_CS)
-    place, moment, after = pick(rng, _PLACES_CS), pick(rng, _TIMES_CS), pick(rng, _AFTER_CS)
+    who, did, thing, place, moment, after = (pick(rng, words) for words in _PARTS_CS)
     forms = (
         f"{who} {did} {place} {thing} a {after}.",
         f"{moment} {did} {who.lower()} {thing}, {after}.",
@@ -82,8 +38,8 @@ def _sentence_cs(rng: random.Random) -> str:
 
 
 def _sentence_en(rng: random.Random) -> str:
-    who, did, thing = pick(rng, _PEOPLE_EN), pick(rng, _DID_EN), pick(rng, _THINGS_EN)
-    return f"{who} {did} {thing} {pick(rng, _PLACES_EN)}, and {pick(rng, _AFTER_EN)}."
+    who, did, thing, place, after = (pick(rng, words) for words in _PARTS_EN)
+    return f"{who} {did} {thing} {place}, and {after}."
 
 
 @lru_cache(maxsize=256)
@@ -106,15 +62,12 @@ CZECH_SHARE = 0.5
 SHORT_CHARACTERS = 1_000
 """What the sandbox can look back over; real models are asked over far more."""
 
-RECALLED = tuple(field for field in FIELDS if field.type != "boolean")
+RECALLED = tuple(field for field in FIELDS if field.schema["type"] != "boolean")
 """What has to be looked up: a flag could be guessed."""
 
 FIELDS_MIN, FIELDS_MAX = 3, 4
 RECORDED = 5
 """Fields of each of several records; some of them are asked for."""
-
-ASK_CS = "Vytáhni ze záznamu {code} údaje do JSONu podle schématu. Odpověz jen JSONem bez formátování."
-ASK_EN = "Extract the data of record {code} as JSON under the schema. Answer with bare JSON only."
 
 Drawn = dict[str, tuple[Field, Any]]
 
@@ -131,9 +84,9 @@ def recall(rng: random.Random, characters: int = SHORT_CHARACTERS, records: int 
 
 def _one_record(rng: random.Random, characters: int, czech: bool) -> ChatExample:
     drawn = draw_fields(rng, RECALLED, FIELDS_MIN + int(rng.random() * (FIELDS_MAX - FIELDS_MIN + 1)))
-    opening = pick(rng, OPENINGS_CS if czech else OPENINGS_EN)
+    opening = pick(rng, words_of("json_objects", czech)["openings"])
     record = f"{opening}{', '.join(clauses_of(rng, drawn, czech))}."
-    task = pick(rng, TASKS_CS if czech else TASKS_EN)
+    task = pick(rng, words_of("json_objects", czech)["tasks"])
     return _example(f"{record}\n{context(rng, characters, czech)}\n{task}", "recall", drawn, czech)
 
 
@@ -146,7 +99,7 @@ def _archive(document: int, characters: int, records: int, czech: bool) -> tuple
     while len(kept) < records:
         kept[code(rng)] = draw_fields(rng, RECALLED, RECORDED)
     step = len(pieces) / records
-    word = "Záznam" if czech else "Record"
+    word = words_of("recall", czech)["record"]
     for number, (name, drawn) in reversed(list(enumerate(kept.items()))):
         said = f"{word} {name}: {', '.join(clauses_of(rng, drawn, czech))}."
         pieces.insert(round(number * step), f"\n{said}\n")
@@ -157,7 +110,7 @@ def _one_of(rng: random.Random, characters: int, records: int, czech: bool) -> C
     text, kept = _archive(int(rng.random() * DOCUMENTS), characters, records, czech)
     name, drawn = kept[int(rng.random() * max(1, records // 2))]
     fields = rng.sample(sorted(drawn), FIELDS_MIN + int(rng.random() * (FIELDS_MAX - FIELDS_MIN + 1)))
-    ask = (ASK_CS if czech else ASK_EN).format(code=name)
+    ask = words_of("recall", czech)["ask"].format(code=name)
     return _example(f"{text}\n{ask}", f"recall:{name}", {field: drawn[field] for field in fields}, czech)
 
 

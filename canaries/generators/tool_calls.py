@@ -5,7 +5,7 @@ import random
 from typing import Any, NamedTuple
 
 from q36eval.canaries.generators.tools import NESTED_TOOLS, TOOLS, Arguments, Tool, call_text, tool_schema
-from q36eval.canaries.generators.words import CITIES, code, declined_person, koruna, pick
+from q36eval.canaries.generators.words import CITIES, WORDS, code, declined_person, koruna, pick, words_of
 from q36eval.examples import ChatExample
 
 OFFERED_MIN, OFFERED_MAX = 2, 4
@@ -13,77 +13,38 @@ CZECH_SHARE = 0.65
 SYSTEM_SHARE = 0.6
 """Share of fitting requests that carry the system prompt, which every request that no tool fits has."""
 
-CHORES_CS = (
-    "Upeč pro {count} hostů dort, na dortu bude jméno {person}.",
-    "Zahraj na klavír {count} písní, poslouchat bude {person}.",
-    "Vymaluj dílnu číslo {count}, klíče má {person}.",
-    "Zasaď na zahradě {count} stromů, pomůže {person}.",
-    "Oprav kolo se štítkem {ticket}, vyzvedne si ho {person}.",
-    "Ostříhej psa s lístkem {ticket}, přivede ho {person}.",
-    "Nakresli {count} koní, obraz dostane {person}.",
-    "Umyj auto na místě {count}, klíče má {person}.",
-    "Uvař polévku pro {count} lidí, podávat ji bude {person}.",
-    "Upleť svetr velikosti {count}, nosit ho bude {person}.",
-)
-CHORES_EN = (
-    "Bake a cake for {count} guests with the name {person} on it.",
-    "Play {count} songs on the piano for {person}.",
-    "Paint workshop number {count}; {person} has the keys.",
-    "Plant {count} trees in the garden with {person}.",
-    "Repair the bicycle of {person}, label {ticket}.",
-    "Wash the car at place {count}; its owner is {person}.",
-    "Knit a sweater of size {count} for {person}.",
-)
-"""What no tool can do."""
-
-FIRST_NAMES = (
-    "Adam",
-    "Alena",
-    "David",
-    "Eva",
-    "Filip",
-    "Hana",
-    "Ivan",
-    "Jana",
-    "Karel",
-    "Lenka",
-    "Marek",
-    "Olga",
-    "Petr",
-)
-"""The same names in both languages, in the only form both use."""
-
-NONE_CS = "S tím nepomohu."
-NONE_EN = "I cannot help with that."
-"""The refusal says nothing of tools, and is called the normal answer.
-
-Qwen3.5's chat template demands a normal answer, without a word about functions, where none fits; the system prompt
-says which one that is.
-"""
-
-SYSTEM_CS = f"Když se žádný nástroj nehodí, odpověz normálně, a to přesně touto větou: {NONE_CS}"
-SYSTEM_EN = f"When no tool fits, answer normally, with exactly this sentence: {NONE_EN}"
 COUNT_MIN = 5
 """From five on, counted things stand in the genitive plural: „5 stromů“, but „4 stromy“."""
 
-POLITE_CS = ("{}", "Mám prosbu. {}", "Ahoj. {}", "{} Děkuji.")
-POLITE_EN = ("{}", "Please: {}", "Hello. {}", "{} Thanks.")
-
 
 def _messages(rng: random.Random, request: str, czech: bool, with_system: bool) -> tuple[dict[str, Any], ...]:
-    text = pick(rng, POLITE_CS if czech else POLITE_EN).format(request)
+    words = words_of("tool_calls", czech)
+    text = pick(rng, words["polite"]).format(request)
     user = {"role": "user", "content": text}
     if not with_system:
         return (user,)
-    return {"role": "system", "content": SYSTEM_CS if czech else SYSTEM_EN}, user
+    return {"role": "system", "content": words["system"]}, user
 
 
 def _offer(rng: random.Random) -> list[Tool]:
     return rng.sample(TOOLS, OFFERED_MIN + int(rng.random() * (OFFERED_MAX - OFFERED_MIN + 1)))
 
 
-def _key(kind: str, request: str, offered: list[Tool]) -> str:
-    return f"{kind}:{request}:{','.join(sorted(tool.name for tool in offered))}"
+def _example(
+    kind: str,
+    request: str,
+    messages: tuple[dict[str, Any], ...],
+    offered: list[Tool],
+    answer: str,
+    expected: dict[str, Any],
+) -> ChatExample:
+    return ChatExample(
+        key=f"{kind}:{request}:{','.join(sorted(tool.name for tool in offered))}",
+        messages=messages,
+        answer=answer,
+        tools=tuple(tool.schema for tool in offered),
+        expected=expected,
+    )
 
 
 def tool_call(rng: random.Random) -> ChatExample:
@@ -93,40 +54,27 @@ def tool_call(rng: random.Random) -> ChatExample:
     chosen = pick(rng, offered)
     request, arguments = chosen.request(rng, czech)
     with_system = rng.random() < SYSTEM_SHARE
-    refusal = {"refusal": NONE_CS if czech else NONE_EN} if with_system else {}
-    return ChatExample(
-        key=_key("tool_call", request, offered),
-        messages=_messages(rng, request, czech, with_system),
-        answer=call_text(chosen.name, arguments),
-        tools=tuple(tool.schema for tool in offered),
-        expected={"name": chosen.name, "arguments": arguments} | refusal,
-    )
+    expected = {"name": chosen.name, "arguments": arguments}
+    if with_system:
+        expected["refusal"] = words_of("tool_calls", czech)["none"]
+    messages = _messages(rng, request, czech, with_system)
+    return _example("tool_call", request, messages, offered, call_text(chosen.name, arguments), expected)
 
 
 def tool_none(rng: random.Random) -> ChatExample:
     """The request is for something that no tool can do, so the answer is the refusal that the system prompt states."""
     czech = rng.random() < CZECH_SHARE
     offered = _offer(rng)
-    request = pick(rng, CHORES_CS if czech else CHORES_EN).format(
-        person=pick(rng, FIRST_NAMES), count=rng.randint(COUNT_MIN, 99), ticket=code(rng)
+    words = words_of("tool_calls", czech)
+    request = pick(rng, words["chores"]).format(
+        person=pick(rng, WORDS["tool_calls"]["first_names"]), count=rng.randint(COUNT_MIN, 99), ticket=code(rng)
     )
-    return ChatExample(
-        key=_key("tool_none", request, offered),
-        messages=_messages(rng, request, czech, True),
-        answer=NONE_CS if czech else NONE_EN,
-        tools=tuple(tool.schema for tool in offered),
-        expected={"name": None, "arguments": {}, "text": NONE_CS if czech else NONE_EN},
-    )
+    expected = {"name": None, "arguments": {}, "text": words["none"]}
+    return _example("tool_none", request, _messages(rng, request, czech, True), offered, words["none"], expected)
 
 
-EXACT_CS = "Argumenty vyplň přesně podle zadání. Co zadání neuvádí, vynech."
-EXACT_EN = "Fill in the arguments exactly as asked. Leave out what is not stated."
-TOGETHER_CS = "Zavolej všechny potřebné nástroje najednou, v jedné odpovědi."
-TOGETHER_EN = "Call all the tools that are needed at once, in one answer."
-
-
-def _instructed(system: str, request: str) -> tuple[dict[str, Any], ...]:
-    return {"role": "system", "content": system}, {"role": "user", "content": request}
+def _instructed(system: str, czech: bool, request: str) -> tuple[dict[str, Any], ...]:
+    return {"role": "system", "content": words_of("tool_calls", czech)[system]}, {"role": "user", "content": request}
 
 
 def tool_arguments(rng: random.Random) -> ChatExample:
@@ -137,13 +85,8 @@ def tool_arguments(rng: random.Random) -> ChatExample:
     offered = [chosen, *rng.sample(others, OFFERED_MIN - 1 + int(rng.random() * (OFFERED_MAX - OFFERED_MIN + 1)))]
     rng.shuffle(offered)
     request, arguments = chosen.request(rng, czech)
-    return ChatExample(
-        key=_key("tool_arguments", request, offered),
-        messages=_instructed(EXACT_CS if czech else EXACT_EN, request),
-        answer=call_text(chosen.name, arguments),
-        tools=tuple(tool.schema for tool in offered),
-        expected={"name": chosen.name, "arguments": arguments},
-    )
+    messages, expected = _instructed("exact", czech, request), {"name": chosen.name, "arguments": arguments}
+    return _example("tool_arguments", request, messages, offered, call_text(chosen.name, arguments), expected)
 
 
 def _two_requests(rng: random.Random, czech: bool, offered: list[Tool]) -> list[tuple[Tool, str, Arguments]]:
@@ -161,15 +104,14 @@ def tool_parallel(rng: random.Random) -> ChatExample:
     offered = _offer(rng)
     drawn = _two_requests(rng, czech, offered)
     request = (" A ještě: " if czech else " And also: ").join(text for _, text, _ in drawn)
-    return ChatExample(
-        key=_key("tool_parallel", request, offered),
-        messages=_instructed(TOGETHER_CS if czech else TOGETHER_EN, request),
-        answer="\n".join(call_text(tool.name, arguments) for tool, _, arguments in drawn),
-        tools=tuple(tool.schema for tool in sorted(offered, key=lambda tool: tool.name)),
-        expected={
-            "calls": [{"name": tool.name, "arguments": arguments} for tool, _, arguments in drawn],
-            "any_order": True,
-        },
+    calls: list[dict[str, Any]] = [{"name": tool.name, "arguments": arguments} for tool, _, arguments in drawn]
+    return _example(
+        "tool_parallel",
+        request,
+        _instructed("together", czech, request),
+        sorted(offered, key=lambda tool: tool.name),
+        "\n".join(call_text(**call) for call in calls),
+        {"calls": calls, "any_order": True},
     )
 
 
@@ -188,16 +130,8 @@ class Step(NamedTuple):
     second: tuple[str, Arguments]
 
 
-_STRING: dict[str, Any] = {"type": "string"}
-_INTEGER: dict[str, Any] = {"type": "integer"}
-FIND_CUSTOMER = tool_schema("find_customer", "Find a customer by name", {"name": _STRING})
-FIND_ORDER = tool_schema("find_order", "The latest order of a customer", {"customer_id": _INTEGER})
-CANCEL_ORDER = tool_schema("cancel_order", "Cancel an order", {"order_id": _STRING, "reason": _STRING}, ["reason"])
-PAY_INVOICE = tool_schema(
-    "pay_invoice", "Pay an invoice", {"account": _STRING, "amount": _INTEGER, "reference": _STRING}
-)
-READ_INVOICE = tool_schema("read_invoice", "What an invoice states", {"invoice": _STRING})
-STEP_TOOLS = (FIND_CUSTOMER, FIND_ORDER, CANCEL_ORDER, PAY_INVOICE, READ_INVOICE)
+STEP_NAMES = ("find_customer", "find_order", "cancel_order", "pay_invoice", "read_invoice")
+STEP_TOOLS = [tool_schema(name) for name in STEP_NAMES]
 
 
 def _latest_order(rng: random.Random, czech: bool) -> Step:
@@ -253,18 +187,7 @@ def tool_follow_up(rng: random.Random) -> ChatExample:
     )
 
 
-ORDER_DETAILS = tool_schema(
-    "order_details", "What an order states",
-    {
-        "order_id": _STRING,
-        "with_items": {"type": "boolean"},
-        "warehouse": {"type": ["string", "null"], "description": "null for all warehouses"},
-    },
-)  # fmt: skip
-WITHDRAW_ORDER = tool_schema(
-    "withdraw_order", "Withdraw the order that an invoice is for", {"invoice": _STRING, "refund": {"type": "boolean"}}
-)
-BESIDE = (FIND_CUSTOMER, FIND_ORDER, PAY_INVOICE)
+BESIDE = [tool_schema(name) for name in ("find_customer", "find_order", "pay_invoice")]
 """Tools that cannot be meant where an order is to be withdrawn."""
 
 
@@ -286,7 +209,7 @@ def tool_results(rng: random.Random) -> ChatExample:
     else:
         money = "refund the money" if refund else "do not refund the money"
         request = f"Look up the orders {one} and {other} and withdraw the more expensive one; {money}."
-    offered = [ORDER_DETAILS, WITHDRAW_ORDER, *rng.sample(BESIDE, int(rng.random() * 3))]
+    offered = [tool_schema("order_details"), tool_schema("withdraw_order"), *rng.sample(BESIDE, int(rng.random() * 3))]
     rng.shuffle(offered)
     written = [json.dumps(result, ensure_ascii=False) for result in results]
     arguments = {"invoice": invoices[totals.index(max(totals))], "refund": refund}

@@ -1,25 +1,27 @@
-"""Words, number formats, and Czech names of people and towns with the grammatical forms that sentences need."""
+"""Words of `words.yaml`, number formats, and Czech names of people and towns with their grammatical forms."""
 
 import random
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 from q36eval.examples import ChatExample
+from q36eval.files import read_our_yaml
 
 T = TypeVar("T")
 
-CITIES = (
-    "Praha", "Brno", "Ostrava", "Plzeň", "Liberec", "Olomouc", "Děčín", "Zlín", "Třebíč", "Jihlava",
-    "Kroměříž", "Písek", "Tábor", "Cheb", "Kolín", "Přerov", "Žďár", "Uherský Brod", "Náchod", "Česká Lípa",
-)  # fmt: skip
-PRODUCTS = (
-    "kávovar", "batoh", "tiskárna", "lampa", "stůl", "židle", "monitor", "klávesnice", "bunda", "svetr",
-    "hodinky", "vrtačka", "koloběžka", "stan", "mixér", "žehlička", "řetěz", "sešit", "kufr", "dětská sedačka",
-)  # fmt: skip
-PRODUCTS_EN = (
-    "coffee maker", "backpack", "printer", "lamp", "desk", "chair", "monitor", "keyboard", "jacket", "sweater",
-    "watch", "drill", "scooter", "tent", "mixer", "iron", "chain", "notebook", "suitcase", "child seat",
-)  # fmt: skip
+WORDS: dict[str, Any] = read_our_yaml(Path(__file__).with_name("words.yaml"))
+"""What prompts and answers are made of, by module."""
+
+CITIES: list[str] = WORDS["cities"]
+PRODUCTS: list[str] = WORDS["products"]["cs"]
+PRODUCTS_EN: list[str] = WORDS["products"]["en"]
+
+
+def words_of(part: str, czech: bool) -> dict[str, Any]:
+    """The words of a module in Czech or English."""
+    words: dict[str, Any] = WORDS[part]["cs" if czech else "en"]
+    return words
 
 
 def pick(rng: random.Random, options: Sequence[T]) -> T:
@@ -76,89 +78,14 @@ class Town(NamedTuple):
     place: str
 
 
-FIRST_NAMES_F = (
-    Name("Jana", "Jany", "Janě"), Name("Eliška", "Elišky", "Elišce"), Name("Markéta", "Markéty", "Markétě"),
-    Name("Lucie", "Lucie", "Lucii"), Name("Žaneta", "Žanety", "Žanetě"), Name("Kateřina", "Kateřiny", "Kateřině"),
-    Name("Věra", "Věry", "Věře"), Name("Šárka", "Šárky", "Šárce"), Name("Zdeňka", "Zdeňky", "Zdeňce"),
-    Name("Anežka", "Anežky", "Anežce"), Name("Tereza", "Terezy", "Tereze"), Name("Dagmar", "Dagmar", "Dagmar"),
-    Name("Růžena", "Růženy", "Růženě"), Name("Blažena", "Blaženy", "Blaženě"), Name("Ivana", "Ivany", "Ivaně"),
-    Name("Žofie", "Žofie", "Žofii"), Name("Běla", "Běly", "Běle"), Name("Klára", "Kláry", "Kláře"),
-    Name("Jiřina", "Jiřiny", "Jiřině"), Name("Adéla", "Adély", "Adéle"),
-)  # fmt: skip
-FIRST_NAMES_M = (
-    Name("Petr", "Petra", "Petru"), Name("Ondřej", "Ondřeje", "Ondřeji"), Name("Jiří", "Jiřího", "Jiřímu"),
-    Name("Tomáš", "Tomáše", "Tomáši"), Name("Zdeněk", "Zdeňka", "Zdeňku"), Name("Matěj", "Matěje", "Matěji"),
-    Name("Lukáš", "Lukáše", "Lukáši"), Name("Řehoř", "Řehoře", "Řehoři"), Name("Vojtěch", "Vojtěcha", "Vojtěchu"),
-    Name("Štěpán", "Štěpána", "Štěpánu"), Name("Jakub", "Jakuba", "Jakubu"), Name("Bořivoj", "Bořivoje", "Bořivoji"),
-    Name("Luděk", "Luďka", "Luďku"), Name("Čeněk", "Čeňka", "Čeňku"), Name("Radek", "Radka", "Radku"),
-    Name("Oldřich", "Oldřicha", "Oldřichu"), Name("Kryštof", "Kryštofa", "Kryštofu"),
-    Name("Dušan", "Dušana", "Dušanu"), Name("Hynek", "Hynka", "Hynku"), Name("Přemysl", "Přemysla", "Přemyslu"),
-)  # fmt: skip
-SURNAMES_F = (
-    Name("Nováková", "Novákové", "Novákové"), Name("Dvořáková", "Dvořákové", "Dvořákové"),
-    Name("Černá", "Černé", "Černé"), Name("Procházková", "Procházkové", "Procházkové"),
-    Name("Kučerová", "Kučerové", "Kučerové"), Name("Říhová", "Říhové", "Říhové"),
-    Name("Šťastná", "Šťastné", "Šťastné"), Name("Pokorná", "Pokorné", "Pokorné"),
-    Name("Hájková", "Hájkové", "Hájkové"), Name("Žáková", "Žákové", "Žákové"),
-    Name("Králová", "Králové", "Králové"), Name("Růžičková", "Růžičkové", "Růžičkové"),
-    Name("Benešová", "Benešové", "Benešové"), Name("Fialová", "Fialové", "Fialové"),
-    Name("Sedláčková", "Sedláčkové", "Sedláčkové"), Name("Doležalová", "Doležalové", "Doležalové"),
-    Name("Zemanová", "Zemanové", "Zemanové"), Name("Kolářová", "Kolářové", "Kolářové"),
-    Name("Čermáková", "Čermákové", "Čermákové"), Name("Vaňková", "Vaňkové", "Vaňkové"),
-    Name("Křížová", "Křížové", "Křížové"), Name("Bláhová", "Bláhové", "Bláhové"),
-    Name("Šimková", "Šimkové", "Šimkové"), Name("Hrušková", "Hruškové", "Hruškové"),
-    Name("Němcová", "Němcové", "Němcové"), Name("Ptáčková", "Ptáčkové", "Ptáčkové"),
-    Name("Žižková", "Žižkové", "Žižkové"), Name("Tůmová", "Tůmové", "Tůmové"),
-)  # fmt: skip
-SURNAMES_M = (
-    Name("Novák", "Nováka", "Novákovi"), Name("Dvořák", "Dvořáka", "Dvořákovi"), Name("Černý", "Černého", "Černému"),
-    Name("Procházka", "Procházky", "Procházkovi"), Name("Kučera", "Kučery", "Kučerovi"), Name("Říha", "Říhy", "Říhovi"),
-    Name("Šťastný", "Šťastného", "Šťastnému"), Name("Pokorný", "Pokorného", "Pokornému"),
-    Name("Hájek", "Hájka", "Hájkovi"), Name("Žák", "Žáka", "Žákovi"), Name("Král", "Krále", "Královi"),
-    Name("Růžička", "Růžičky", "Růžičkovi"), Name("Beneš", "Beneše", "Benešovi"), Name("Fiala", "Fialy", "Fialovi"),
-    Name("Sedláček", "Sedláčka", "Sedláčkovi"), Name("Doležal", "Doležala", "Doležalovi"),
-    Name("Zeman", "Zemana", "Zemanovi"), Name("Kolář", "Koláře", "Kolářovi"), Name("Čermák", "Čermáka", "Čermákovi"),
-    Name("Vaněk", "Vaňka", "Vaňkovi"), Name("Kříž", "Kříže", "Křížovi"), Name("Bláha", "Bláhy", "Bláhovi"),
-    Name("Šimek", "Šimka", "Šimkovi"), Name("Hruška", "Hrušky", "Hruškovi"), Name("Němec", "Němce", "Němcovi"),
-    Name("Ptáček", "Ptáčka", "Ptáčkovi"), Name("Žižka", "Žižky", "Žižkovi"), Name("Tůma", "Tůmy", "Tůmovi"),
-)  # fmt: skip
+def _names(kind: str) -> tuple[Name, ...]:
+    return tuple(Name(nominative, *forms) for nominative, forms in WORDS[kind].items())
 
-TOWNS = (
-    Town("Praha", "Prahy", "z Prahy", "v Praze"), Town("Brno", "Brna", "z Brna", "v Brně"),
-    Town("Ostrava", "Ostravy", "z Ostravy", "v Ostravě"), Town("Plzeň", "Plzně", "z Plzně", "v Plzni"),
-    Town("Liberec", "Liberce", "z Liberce", "v Liberci"), Town("Olomouc", "Olomouce", "z Olomouce", "v Olomouci"),
-    Town("České Budějovice", "Českých Budějovic", "z Českých Budějovic", "v Českých Budějovicích"),
-    Town("Hradec Králové", "Hradce Králové", "z Hradce Králové", "v Hradci Králové"),
-    Town("Ústí nad Labem", "Ústí nad Labem", "z Ústí nad Labem", "v Ústí nad Labem"),
-    Town("Pardubice", "Pardubic", "z Pardubic", "v Pardubicích"), Town("Zlín", "Zlína", "ze Zlína", "ve Zlíně"),
-    Town("Havířov", "Havířova", "z Havířova", "v Havířově"), Town("Kladno", "Kladna", "z Kladna", "v Kladně"),
-    Town("Most", "Mostu", "z Mostu", "v Mostě"), Town("Opava", "Opavy", "z Opavy", "v Opavě"),
-    Town("Frýdek-Místek", "Frýdku-Místku", "z Frýdku-Místku", "ve Frýdku-Místku"),
-    Town("Karviná", "Karviné", "z Karviné", "v Karviné"), Town("Jihlava", "Jihlavy", "z Jihlavy", "v Jihlavě"),
-    Town("Teplice", "Teplic", "z Teplic", "v Teplicích"), Town("Děčín", "Děčína", "z Děčína", "v Děčíně"),
-    Town("Karlovy Vary", "Karlových Varů", "z Karlových Varů", "v Karlových Varech"),
-    Town("Chomutov", "Chomutova", "z Chomutova", "v Chomutově"),
-    Town("Jablonec nad Nisou", "Jablonce nad Nisou", "z Jablonce nad Nisou", "v Jablonci nad Nisou"),
-    Town("Mladá Boleslav", "Mladé Boleslavi", "z Mladé Boleslavi", "v Mladé Boleslavi"),
-    Town("Prostějov", "Prostějova", "z Prostějova", "v Prostějově"),
-    Town("Přerov", "Přerova", "z Přerova", "v Přerově"),
-    Town("Česká Lípa", "České Lípy", "z České Lípy", "v České Lípě"),
-    Town("Třebíč", "Třebíče", "z Třebíče", "v Třebíči"), Town("Třinec", "Třince", "z Třince", "v Třinci"),
-    Town("Tábor", "Tábora", "z Tábora", "v Táboře"), Town("Znojmo", "Znojma", "ze Znojma", "ve Znojmě"),
-    Town("Příbram", "Příbrami", "z Příbrami", "v Příbrami"), Town("Kolín", "Kolína", "z Kolína", "v Kolíně"),
-    Town("Cheb", "Chebu", "z Chebu", "v Chebu"), Town("Písek", "Písku", "z Písku", "v Písku"),
-    Town("Trutnov", "Trutnova", "z Trutnova", "v Trutnově"),
-    Town("Kroměříž", "Kroměříže", "z Kroměříže", "v Kroměříži"),
-    Town("Žďár nad Sázavou", "Žďáru nad Sázavou", "ze Žďáru nad Sázavou", "ve Žďáru nad Sázavou"),
-    Town("Uherské Hradiště", "Uherského Hradiště", "z Uherského Hradiště", "v Uherském Hradišti"),
-    Town("Břeclav", "Břeclavi", "z Břeclavi", "v Břeclavi"), Town("Vsetín", "Vsetína", "ze Vsetína", "ve Vsetíně"),
-    Town("Český Krumlov", "Českého Krumlova", "z Českého Krumlova", "v Českém Krumlově"),
-    Town("Jindřichův Hradec", "Jindřichova Hradce", "z Jindřichova Hradce", "v Jindřichově Hradci"),
-)  # fmt: skip
-_SMALLER = (
-    Town("Žďár", "Žďáru", "ze Žďáru", "ve Žďáru"), Town("Náchod", "Náchoda", "z Náchoda", "v Náchodě"),
-    Town("Uherský Brod", "Uherského Brodu", "z Uherského Brodu", "v Uherském Brodě"),
-)  # fmt: skip
+
+FIRST_NAMES_F, FIRST_NAMES_M = _names("first_names_f"), _names("first_names_m")
+SURNAMES_F, SURNAMES_M = _names("surnames_f"), _names("surnames_m")
+TOWNS = tuple(Town(nominative, *forms) for nominative, forms in WORDS["towns"].items())
+_SMALLER = tuple(Town(nominative, *forms) for nominative, forms in WORDS["smaller_towns"].items())
 TOWN_OF = {town.nominative: town for town in (*TOWNS, *_SMALLER)}
 """Every town that any prompt names, by its nominative."""
 

@@ -1,14 +1,15 @@
 """Whole runs of the canary probe on a scripted or a real engine, and what they told."""
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
-from q36eval.canaries.cases import Case
-from q36eval.canaries.probe import rendered
+from q36eval.canaries.cases import Case, cases_of
+from q36eval.canaries.probe import CanaryProbe, rendered
+from q36eval.canaries.specification import CanarySpec
 from q36eval.engines import Engine, Generated, GenerationRequest, Scored, ScoreRequest
 from q36eval.engines.logits import OutputHead
 from q36eval.probes import Probe, Progress, Sink
@@ -51,6 +52,7 @@ class Told(Sink, Progress):
         self.items = {outcome.item_key: outcome for outcome in items}
         self.measurements: dict[str, Measurement] = {}
         self.failures: list[ProbeFailure] = []
+        self.asked: list[GenerationRequest] = []
 
     def add_items(self, outcomes: Sequence[ItemOutcome]) -> None:
         self.items |= {outcome.item_key: outcome for outcome in outcomes}
@@ -94,14 +96,24 @@ def right(case: Case) -> tuple[str, str]:
 
 
 class Scripted(Engine):
-    """Says what it is told to of `cases`, and is sure of whatever token comes next by 20 nats. Keeps what is asked."""
+    """Says what it is told to of `cases`, and is sure of whatever token comes next by 20 nats. Keeps what is asked.
+
+    `endings`: what is said to requests whose keys end so.
+    """
 
     identity = IDENTITY
 
-    def __init__(self, tokenizer: Any, cases: Sequence[Case], said: Said = right) -> None:
-        self.tokenizer = tokenizer
-        prompts = {case.name: tokenizer.encode(rendered(case, tokenizer), add_special_tokens=False) for case in cases}
-        self._said = {tuple(prompts[case.name]): said(case) for case in cases}
+    def __init__(
+        self,
+        tokenizer: Any,
+        cases: Sequence[Case],
+        said: Said = right,
+        endings: Mapping[str, Said] | None = None,
+    ) -> None:
+        self.tokenizer, self._said = tokenizer, {**(endings or {}), "": said}
+        self._cases = {
+            tuple(tokenizer.encode(rendered(case, tokenizer), add_special_tokens=False)): case for case in cases
+        }
         self._end = tokenizer.eos_token_id
         self.asked: list[GenerationRequest] = []
         self.scored: list[ScoreRequest] = []
@@ -110,7 +122,8 @@ class Scripted(Engine):
         self.asked += requests
         for request in requests:
             if request.key not in known:
-                text, reason = self._said[request.token_ids]
+                said = next(said for ending, said in self._said.items() if request.key.endswith(ending))
+                text, reason = said(self._cases[request.token_ids])
                 ids = tuple(self.tokenizer.encode(text, add_special_tokens=False))
                 error = "engine: out of memory" if reason == "error" else None
                 end = self._end if reason == "stop" else None
@@ -127,3 +140,21 @@ class Scripted(Engine):
 
     def output_head(self) -> OutputHead:
         raise AssertionError("only a divergence needs the head")
+
+
+def gated(
+    specs: Sequence[CanarySpec],
+    tokenizer: Any,
+    place: Path,
+    reference: Said = right,
+    branch: Said = right,
+    *,
+    endings: Mapping[str, Said] | None = None,
+    items: Sequence[ItemOutcome] = (),
+) -> Told:
+    """A run of scripted answers to every question of these canaries; `endings` are those of the branch."""
+    cases = [case for spec in specs for case in cases_of(spec)]
+    theirs, ours = Scripted(tokenizer, cases, reference), Scripted(tokenizer, cases, branch, endings)
+    told = run_of(CanaryProbe(specs), ours, place, theirs, items=items)
+    told.asked = ours.asked
+    return told

@@ -6,7 +6,6 @@ from pathlib import Path
 import pytest
 
 from q36eval.canaries.cases import cases_of, draws
-from q36eval.canaries.checks.patterns import compiled
 from q36eval.canaries.generators import GENERATORS
 from q36eval.canaries.specification import Family, load_specs, read_spec
 from q36eval.errors import UsageError
@@ -69,33 +68,15 @@ def test_a_bad_file_is_refused_in_one_sentence(tmp_path: Path, old: str, new: st
     [
         ("pattern", "{pattern: {must_match: '(a'}}", "a", "expected.pattern"),
         ("pattern", "{pattern: {must_match: '^(a|aa)+$'}}", f"{'a' * 60}!", "ran out of its"),
-        *(
-            ("pattern", f"{{pattern: {{must_match: '{pattern}'}}}}", "a", "expected.pattern")
-            for pattern in ("(?:(?:a{9999}){9999}){9999}", "(a|(?1)b|(?1))+$", "(?:a(?R)?)*b")
-        ),
-        *(
-            ("json", f"{{object: {{a: 1}}, schema: {schema}}}", '{"a": 1}', value)
-            for schema, value in (
-                ("{type: 7}", "$.type"),
-                ('{$dynamicRef: "http://127.0.0.1:9/x.json"}', "$dynamicRef"),
-                ('{properties: {a: {$ref: "#/x"}}, x: {patternProperties: {"^(a+)+$": {}}}}', "#/x"),
-                ('{properties: {a: {$id: "http://other/", $ref: "#/$defs/b"}}, $defs: {b: {}}}', "$id"),
-            )
-        ),
     ],
 )
 def test_what_an_answer_cannot_be_judged_by_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, check: str, expected: str, answer: str, value: str
 ) -> None:
-    """Patterns that would take all time or all memory too, and references that lead out of what is checked."""
+    """Patterns that would take all time too."""
     monkeypatch.setattr("q36eval.canaries.checks.patterns.PATTERN_SECONDS", 0.05)
     text = GREETING.replace("[exact_text]", f"[{check}]").replace("{text: Hello}", expected)
     refused(tmp_path, text.replace("answer: Hello", f"answer: '{answer}'"), value, "'hello'")
-
-
-@pytest.mark.parametrize("pattern", [r"(?s)^.{0,50000}$", r"^[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}$", r"[{(]{2}"])
-def test_ordinary_repeats_are_no_explosion(pattern: str) -> None:
-    assert compiled(pattern, "it")
 
 
 @pytest.mark.parametrize(
@@ -108,32 +89,6 @@ def test_ordinary_repeats_are_no_explosion(pattern: str) -> None:
 )
 def test_a_bad_family_is_refused(tmp_path: Path, family: str, value: str) -> None:
     refused(tmp_path, f"{FAMILY}family: {family}\n", value)
-
-
-@pytest.mark.parametrize(
-    ("text", "code", "value"),
-    [
-        ("- a list\n", "file-invalid", ""),
-        ("", "file-invalid", ""),
-        ("lanes: [freeform", "yaml-malformed", ""),
-        (GREETING.replace("skill:", "id:", 1), "yaml-malformed", "greeting.yaml:3"),
-        ("a: &a [x, x]\nb: &b [*a, *a]\nc: &c [*b, *b]\n", "yaml-malformed", "(*a)"),
-        ("id: !!python/object/apply:os.getcwd []\n", "yaml-malformed", ""),
-        (f"why: {'[' * 900_000}\n", "yaml-malformed", "60 levels"),
-    ],
-    ids=["list", "empty", "unclosed", "key twice", "alias bomb", "python object", "deep"],
-)
-def test_yaml_that_is_no_canary_is_refused(tmp_path: Path, text: str, code: str, value: str) -> None:
-    refused(tmp_path, text, value, code=code)
-
-
-def test_files_that_cannot_be_read_as_text_are_refused(tmp_path: Path) -> None:
-    file = tmp_path / "greeting.yaml"
-    file.write_bytes("why: Příliš žluťoučký".encode("cp1250"))
-    (tmp_path / "folder.yaml").mkdir()
-    for name, code in (("greeting", "file-unreadable"), ("folder", "file-unreadable"), ("missing", "file-missing")):
-        with raises(UsageError, code, f"{name}.yaml"):
-            read_spec(tmp_path / f"{name}.yaml")
 
 
 def test_an_empty_folder_and_a_repeated_id_are_refused(tmp_path: Path) -> None:

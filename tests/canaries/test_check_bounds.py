@@ -50,15 +50,11 @@ def test_many_failures_are_cut_short_and_said_to_be() -> None:
     assert failures[-1].code == "more"
 
 
-def test_a_huge_array_is_not_validated_and_unequal_elements_are_told_in_one_pass() -> None:
-    """jsonschema takes a minute for the first and compares every pair of the second."""
+def test_a_huge_array_is_not_validated() -> None:
+    """jsonschema takes a minute for it, and compares every pair of elements that must be unique."""
     schema = {"properties": {"a": {"type": "array", "items": {"type": "integer", "minimum": 0}, "uniqueItems": True}}}
-    failures = run_checks('{"a":[' + "1," * 300_000 + "1]}", ["json"], {"object": {"a": [1]}, "schema": schema})
-    assert {failure.code for failure in failures} == {"schema", "wrong_length"}
-    assert "not validated" in failures[0].message
-    schema = {"properties": {"a": {"uniqueItems": True}}}
-    elements = ",".join(f'{{"b":{number}}}' for number in range(4_000))
-    failures = run_checks(f'{{"a":[{elements}]}}', ["json"], {"object": {"a": []}, "schema": schema})
-    assert [failure.code for failure in failures] == ["wrong_length"]
-    failures = run_checks(f'{{"a":[{elements},{{"b":1.0}}]}}', ["json"], {"object": {"a": []}, "schema": schema})
-    assert [failure.code for failure in failures] == ["schema", "wrong_length"]
+    expected = {"object": {"a": [1]}, "schema": schema}
+    for elements in ("1," * 300_000 + "1", "1,1.0"):
+        failures = run_checks(f'{{"a":[{elements}]}}', ["json"], expected)
+        assert {failure.code for failure in failures} == {"schema", "wrong_length"}
+    assert [failure.code for failure in run_checks('{"a":[1,2]}', ["json"], expected)] == ["wrong_length"]

@@ -153,7 +153,6 @@ _RIGHT_CALL = re.compile(
     r"\s*</function>\s*</tool_call>\s*",
     re.DOTALL,
 )
-HERMES = "<tool_call>\n" + json.dumps({"name": "book", "arguments": ARGUMENTS}) + "\n</tool_call>"
 
 
 @settings(max_examples=sized(60, 250), deadline=None)
@@ -167,57 +166,6 @@ def test_an_xml_call_with_one_character_changed_passes_only_where_it_means_the_s
     if right is None or right["before"].isascii():  # a letter of another script before the call is wrong
         same = right is not None and means(right["nights"].strip(), 3) and means(right["guests"], ARGUMENTS["guests"])
         assert passes == same, changed
-
-
-@settings(max_examples=sized(50, 200), deadline=None)
-@given(edit=EDITS)
-def test_a_json_call_with_one_character_changed_passes_only_where_it_means_the_same(
-    edit: tuple[str, float, str],
-) -> None:
-    changed = edited(HERMES, edit)
-    right = re.fullmatch(r"(.*?)<tool_call>(.*)</tool_call>\s*", changed, re.DOTALL)
-    wanted = {"name": "book", "arguments": ARGUMENTS}
-    passes = not run_checks(changed, ["tool_call"], wanted | {"tool_format": "hermes"}, TOOLS)
-    assert run_checks(changed, ["tool_call"], wanted, TOOLS), changed
-    if right is None or right[1].isascii():
-        assert passes == (right is not None and means(right[2].strip(), wanted)), changed
-
-
-CODE = "def f(a):\n    return {\n        'č': a,\n    }"
-EXACT: list[tuple[str, str, dict[str, Any]]] = [
-    ("enum_member", "vysoká", {"value": "vysoká", "options": ["vysoká", "nízká"]}),
-    ("exact_text", "Na to nemám nástroj.", {"text": "Na to nemám nástroj."}),
-    ("exact_code", CODE, {"code": CODE}),
-]
-
-
-@settings(max_examples=sized(50, 200), deadline=None)
-@given(asked=st.sampled_from(EXACT), edit=EDITS)
-def test_exact_text_with_one_character_changed_passes_only_with_what_does_not_count(
-    asked: tuple[str, str, dict[str, Any]], edit: tuple[str, float, str]
-) -> None:
-    """White space around it; of a member of a list, letter case and a full stop too."""
-    check, right, expected = asked
-    changed = edited(right, edit)
-    same = changed.strip("\n") == right if check == "exact_code" else changed.strip() == right
-    if check == "enum_member":
-        same = changed.strip().removesuffix(".").strip().casefold() == right
-    assert (not run_checks(changed, [check], expected)) == same, changed
-
-
-@settings(max_examples=sized(50, 200), deadline=None)
-@given(separator=st.sampled_from([", ", ",", "\n"]), edit=EDITS)
-def test_a_list_with_one_character_changed_passes_only_with_the_same_items(
-    separator: str, edit: tuple[str, float, str]
-) -> None:
-    items = ["přijatý", "A-1", "hotový", "A-10"]
-    changed = edited(separator.join(items), edit)
-    said = [item.strip() for item in re.split(r",[ \t\r]*\n?|\n", changed.strip())]
-    said[-1] = said[-1].removesuffix(".").strip()
-    same = [item.casefold() for item in said] == [item.casefold() for item in items]
-    assert (not run_checks(changed, ["ordered_list"], {"items": items})) == same, changed
-    lines = [line.strip() for line in changed.split("\n") if line.strip()]
-    assert (not run_checks(changed, ["exact_lines"], {"lines": items})) == (lines == items), changed
 
 
 OFFERS = {
@@ -269,19 +217,3 @@ def test_a_right_comparison_is_right_and_with_a_price_shop_or_unit_changed_it_is
     assert not right(sums)
     if "Kč" in sums:
         assert not right((sums + said).replace("Kč", "€"))
-
-
-@pytest.mark.parametrize(
-    "said",
-    [
-        "Výhodnější není obchod B, ušetříte 50 Kč.",
-        "Nekupujte vrtačku v obchodě B.",
-        "Levněji nevyjde obchod B.",
-        "V obchodě B nezaplatíte méně než v obchodě A.",
-        "Obchod A není o 50 Kč dražší.",
-        "Neplatí, že je levnější obchod B.",
-        "Vyplatí se ne B, ale A.",
-    ],
-)
-def test_a_right_conclusion_that_is_denied_is_not_right(said: str) -> None:
-    assert run_checks(SUMS[0] + said, ["discount"], OFFERS)

@@ -6,9 +6,9 @@ from functools import partial
 
 import pytest
 
-from q36eval.canaries.checks import CHECKS_VERSION, Decision, Failure, Outcome
+from q36eval.canaries.checks import CHECKS_VERSION, Outcome
 from tests.canaries.hand_labelled import FOLDER, PARTS, HandLabelled, hand_labelled, sha256_of
-from tests.canaries.judgements import judgement, of_hand_labelled, of_labelled, recorded
+from tests.canaries.judgements import of_hand_labelled, of_labelled, recorded
 
 RECORD = "record them: python -m tests.canaries.judgements"
 AGAIN = f"raise CHECKS_VERSION with a line on what changed, then {RECORD}"
@@ -98,17 +98,3 @@ def test_the_hand_labelled_files_are_those_whose_hashes_were_committed_before() 
     sums = dict(reversed(line.split()) for line in (FOLDER / "SHA256SUMS").read_text().splitlines())
     assert set(sums) == {*(f"{part}.jsonl" for part in PARTS), "prompts.yaml"}
     assert {name: sha256_of(name) for name in sums} == sums
-
-
-def test_a_judgement_that_moves_is_seen() -> None:
-    failure = Failure("text", "different_text", "line 1, character 2", "says this")
-    same = judgement([Failure("text", "different_text", "line 1, character 2", "says it in other words")])
-    assert judgement([failure]) == same, "a message may be reworded"
-    others = [
-        judgement([Failure("text", "different_text", "line 1, character 3", "says this")]),
-        judgement([Failure("text", "different_text", "line 1, character 2", "says this", unreadable=True)]),
-        judgement([Failure("text", "different_case", "line 1, character 2", "says this")]),
-        judgement([failure, failure]),
-    ]
-    assert len({same, *others}) == 5
-    assert judgement([], [Decision("text", 0, 3)]) != judgement([], [Decision("text", 0, 4)])

@@ -1,35 +1,21 @@
 """What the probe says it will yield is what it yields, and what it says of the reference: whole runs, scripted."""
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from q36eval.canaries.cases import Case, cases_of
+from q36eval.canaries.cases import Case
 from q36eval.canaries.probe import CanaryProbe
-from q36eval.canaries.specification import CanarySpec, load_specs
+from q36eval.canaries.specification import load_specs
 from q36eval.config.family import Family
 from q36eval.files import read_yaml
-from q36eval.records import FailureCauses, FamilyCompetence, ItemOutcome
-from tests.canaries.runs import Said, Scripted, Told, right, run_of
+from q36eval.records import FailureCauses, FamilyCompetence
+from tests.canaries.runs import gated, right
 
 pytestmark = pytest.mark.long
 
 FAMILIES = Path(__file__).parents[2] / "data" / "families"
-
-
-def gated(
-    specs: Sequence[CanarySpec],
-    tokenizer: Any,
-    place: Path,
-    reference: Said = right,
-    branch: Said = right,
-    items: Sequence[ItemOutcome] = (),
-) -> Told:
-    cases = [case for spec in specs for case in cases_of(spec)]
-    theirs, ours = (Scripted(tokenizer, cases, said) for said in (reference, branch))
-    return run_of(CanaryProbe(specs), ours, place, theirs, items=items)
 
 
 @pytest.mark.parametrize("family", ["sandbox", "qwen3.6-35b-a3b"])

@@ -19,32 +19,29 @@ def _decision(text: str, chosen: str, *wrong: str) -> Decision:
     return Decision("member", start, start + len(chosen), wrong)
 
 
-def test_a_choice_is_decided_at_the_first_token_that_the_alternatives_do_not_share(tokenizer: Any) -> None:
-    text = "Levnější je obchod A."
+@pytest.mark.parametrize(
+    ("text", "chosen", "others"),
+    [
+        ("Levnější je obchod A.", "A", ["B", "C"]),
+        (
+            "<function=get_weather>",
+            "get_weather",
+            ["get_order", "send_email"],
+        ),  # parts later from one than from the other
+    ],
+)
+def test_a_choice_is_decided_at_the_first_token_that_an_alternative_does_not_share(
+    text: str, chosen: str, others: list[str], tokenizer: Any
+) -> None:
     ids = _encoded(tokenizer, text)
-    tokens = decisive_tokens(tokenizer, ids, text, [_decision(text, "A", "B", "C")])
-    (token,) = tokens
-    before = text[: text.rindex("A")]
-    for wrong in ("B", "C"):
-        other = _encoded(tokenizer, before + wrong + ".")
-        assert other[: token.position] == ids[: token.position]
-        assert other[token.position] in token.wrong
-    assert token.right == ids[token.position]
-    assert len(token.wrong) == 2
-    assert token.right not in token.wrong
-
-
-def test_alternatives_that_part_later_decide_later(tokenizer: Any) -> None:
-    """`get_weather` against `get_order` shares its first letters, against `send` it shares nothing."""
-    text = "<function=get_weather>"
-    ids = _encoded(tokenizer, text)
-    tokens = decisive_tokens(tokenizer, ids, text, [_decision(text, "get_weather", "get_order", "send_email")])
-    alternatives = {(token.position, wrong) for token in tokens for wrong in token.wrong}
-    for name in ("get_order", "send_email"):
-        other = _encoded(tokenizer, f"<function={name}>")
-        parting = next(at for at, (a, b) in enumerate(zip(ids, other, strict=False)) if a != b)
-        assert (parting, other[parting]) in alternatives
-    assert len(alternatives) == 2
+    tokens = decisive_tokens(tokenizer, ids, text, [_decision(text, chosen, *others)])
+    assert all(token.right == ids[token.position] for token in tokens)
+    alternatives = set()
+    for other in others:
+        encoded = _encoded(tokenizer, text.replace(chosen, other))
+        at = next(at for at, (a, b) in enumerate(zip(ids, encoded, strict=False)) if a != b)
+        alternatives.add((at, encoded[at]))
+    assert {(token.position, wrong) for token in tokens for wrong in token.wrong} == alternatives
 
 
 def test_of_two_choices_of_which_one_begins_the_other_the_end_decides(tokenizer: Any) -> None:

@@ -4,24 +4,18 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from q36eval.canaries.cases import Case, cases_of
 from q36eval.canaries.probe import CanaryProbe
 from q36eval.canaries.specification import load_specs
-from q36eval.chat import TemplateLimitError
 from q36eval.checkpoints import load_tokenizer
-from q36eval.errors import UsageError
 from q36eval.probes import OwnPrompts
 from q36eval.records import ProbeName
 from tests.canaries.runs import BF16, Said, Scripted, Told, right, run_of
-from tests.raising import raises
 
 SPECS = load_specs(only=["json-flat", "tool-call", "enum-select-must-pass"], n=3, skills=None)
 CASES = [case for spec in SPECS for case in cases_of(spec)]
 REPAIR = "<|im_start|>system\nAnswer as you are asked.<|im_end|>"
 RAISES = "{%- if tools -%}{{ raise_exception('No tools here.') }}{%- endif -%}\n"
-ENDLESS = "{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}"
 
 
 def templated(before: str = "") -> Any:
@@ -83,12 +77,6 @@ def test_flips_are_asked_again_by_the_branchs_own_template(tmp_path: Path) -> No
     assert [each.flip for each in sink.items.values() if each.must_pass] == ["regression"] * (len(again) // 2)
 
 
-def test_a_template_that_is_not_declared_and_gives_other_tokens_is_refused(tmp_path: Path) -> None:
-    with raises(Exception, "tokenized-differently") as refused:
-        gated(tmp_path, asked(templated()), asked(templated(REPAIR)), declared=False)
-    assert refused.type.__name__ == "TokenizedDifferentlyError"
-
-
 def test_what_the_branchs_template_does_not_write_is_errored_and_never_wrong(tmp_path: Path) -> None:
     without = [case for case in CASES if not case.tools]
     branch = asked(templated(RAISES), cases=without)
@@ -119,21 +107,3 @@ def test_what_the_references_template_does_not_write_says_nothing(tmp_path: Path
             assert outcome.flip not in ("regression", "gain")
             assert outcome.branch.error == outcome.reference.error
         assert all(each.branch.score == 1.0 for each in sink.items.values() if each.cluster not in tools)
-
-
-@pytest.mark.long
-def test_a_template_that_never_ends_is_the_branchs_fault_or_makes_the_reference_useless(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from q36eval.chat import renderer
-    from q36eval.chat.rendering import Limits
-
-    monkeypatch.setattr(renderer(), "limits", Limits(cpu_seconds=1))
-    renderer().close()
-    endless, reference = asked(templated()), asked(templated())
-    endless.tokenizer = templated(ENDLESS)
-    with raises(TemplateLimitError, "template-limit", "chat_template.jinja", "1 s"):
-        gated(tmp_path, reference, endless)
-    with raises(UsageError, "template-limit", "1 s"):
-        gated(tmp_path, endless, reference)
-    renderer().close()

@@ -69,14 +69,6 @@ def test_reasoning_is_judged_by_all_that_the_same_question_is_judged_by_without(
             assert by_generator[generator, True].checks == by_generator[generator, False].checks
 
 
-def test_a_budget_that_leaves_no_room_for_a_prompt_is_refused(tmp_path: Path) -> None:
-    family = (ROOT / "data" / "families" / "sandbox.yaml").read_text(encoding="utf-8")
-    file = tmp_path / "mine.yaml"
-    file.write_text(f"{family}\nanswers: {{thinking: {{tokens: 4096, need: x}}}}\n", encoding="utf-8")
-    with raises(UsageError, "file-invalid", "4096"):
-        Family.load(file)
-
-
 def test_a_budget_for_a_skill_that_no_canary_has_is_refused() -> None:
     answers = Answering.model_validate({"budgets": [{"skills": ["discount_compar"], "tokens": 768, "need": "x"}]})
     with raises(UsageError, "skill-unknown", "discount_compar"):

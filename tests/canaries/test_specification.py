@@ -12,7 +12,6 @@ from q36eval.canaries.generators import GENERATORS
 from q36eval.canaries.specification import (
     FEW,
     MANY,
-    SPECS_FOLDER,
     CanarySpec,
     Family,
     FixedPrompt,
@@ -77,10 +76,6 @@ def test_loading_can_select_and_resize() -> None:
     assert sum(len(cases_of(spec)) for spec in chosen if spec.family) == 3
     with raises(UsageError, "canary-unknown", "'json'"):
         load_specs(only=["json"])
-
-
-def test_the_shipped_files_are_named_after_their_ids() -> None:
-    assert {file.stem for file in SPECS_FOLDER.glob("*.yaml")} == {spec.id for spec in SPECS}
 
 
 def test_what_a_family_has_not_declared_is_left_out_and_said() -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from q36eval.canaries.answers import judged_answer
 from q36eval.canaries.cases import Case
-from q36eval.canaries.checks import CHECKS, Outcome, outcome_of
+from q36eval.canaries.checks import CHECKS
 from q36eval.canaries.checks.base import Check, Expected, Failure, Tools
 from q36eval.canaries.must_pass import Standing, standing, why_not_absolute
 from q36eval.canaries.outcomes import UNREADABLE, PlannedItem, cause_of, competence_of, failure_causes
@@ -54,16 +54,6 @@ def failures(*branch: Answer, right: int) -> Measurement:
     return measurement.model_copy(update={"competence": able})
 
 
-def test_the_checks_decide_between_three_outcomes() -> None:
-    fault = Failure("c", "wrong_amount", "line 1", "says 5")
-    doubt = Failure("c", "unclear", "line 2", "whose price it is cannot be told", unreadable=True)
-    assert outcome_of([]) is Outcome.RIGHT
-    assert outcome_of([doubt]) is Outcome.UNREADABLE
-    assert outcome_of([doubt, fault]) is outcome_of([fault]) is Outcome.WRONG
-    assert "unreadable" not in fault.as_dict()
-    assert doubt.as_dict()["unreadable"] is True
-
-
 def test_an_answer_that_cannot_be_read_has_no_score_and_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
     def cannot_tell(text: str, expected: Expected, tools: Tools) -> Iterator[Failure]:
         if "?" in text:
@@ -75,6 +65,7 @@ def test_an_answer_that_cannot_be_read_has_no_score_and_no_error(monkeypatch: py
     answer = judged_answer(case, "A?", "stop", 2)
     assert (answer.score, answer.error, answer.unreadable) == (None, None, "two readings (line 1)")
     assert cause_of(answer) == UNREADABLE
+    assert answer.detail["failures"][0]["unreadable"] is True
     assert judged_answer(case, "A", "stop", 2).score == 1.0
     # cut off at its budget it is wrong, whatever might have been read of it
     assert judged_answer(case, "A?", "length", 8).score == 0.0
@@ -89,10 +80,11 @@ def test_marks_of_reasoning_are_wrong_where_thinking_is_off(text: str) -> None:
 
 
 def test_counted_apart_from_errors_and_imputed_like_them() -> None:
-    measurement = failures(UNREAD, WRONG, right=198)
-    assert measurement.counts.model_dump() == {"total": 200, "scored": 199, "errored": 0, "unreadable": 1}
+    measurement = failures(UNREAD, WRONG, ERRORED, right=197)
+    assert measurement.counts.model_dump() == {"total": 200, "scored": 198, "errored": 1, "unreadable": 1}
     assert measurement.causes is not None
-    assert measurement.causes.branch == {"unreadable": 1, "wrong": 1}
+    assert measurement.causes.branch == {"errored": 1, "unreadable": 1, "wrong": 1}
+    assert failure_causes([outcome(0, ERRORED, UNREAD)]).reference == {"unreadable": 1}
     assert measurement.causes.unread == ("c/0 on the branch: which shop is meant cannot be told (end)",)
     few, many = [WRONG], [WRONG] * 20
     # at its worst for a PASS, at its best for a FAIL
@@ -123,12 +115,6 @@ def test_how_an_answer_ends_is_known_of_one_that_cannot_be_read() -> None:
     assert [unended(each) for each in (cut, UNREAD, ERRORED)] == [1.0, 0.0, None]
 
 
-def test_errors_stay_errors_beside_them() -> None:
-    measurement = failures(UNREAD, ERRORED, right=198)
-    assert (measurement.counts.errored, measurement.counts.unreadable) == (1, 1)
-    assert failure_causes([outcome(0, ERRORED, UNREAD)]).reference == {"unreadable": 1}
-
-
 def test_nothing_passes_by_a_fixed_prompt_that_cannot_be_read_and_the_reference_s_are_no_canary() -> None:
     assert standing(outcome(0, UNREAD)) is Standing.UNREADABLE
     assert standing(outcome(0, RIGHT, UNREAD)) is Standing.NO_CANARY
@@ -136,8 +122,3 @@ def test_nothing_passes_by_a_fixed_prompt_that_cannot_be_read_and_the_reference_
     assert why_not_absolute(UNREAD) == "the reference's answer cannot be read in 1 of 1 batches"
     again = {"repeats": [{"score": None, "unreadable": "two readings"}, {"score": 0.0}]}
     assert standing(outcome(0, WRONG.model_copy(update={"detail": again}))) is Standing.UNREADABLE
-
-
-def test_a_score_and_unreadable_at_once_is_refused() -> None:
-    with pytest.raises(ValueError, match="no score"):
-        Answer(score=1.0, unreadable="no")
