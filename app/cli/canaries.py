@@ -1,4 +1,4 @@
-"""`q36eval canaries`: the probe alone, and what a person does with canaries: list, check, new."""
+"""`q36eval canaries`: the probe alone, and what a person does with canaries: list and check."""
 
 import json
 from collections.abc import Iterator
@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from q36eval.app.cli.canaries_new import new
 from q36eval.app.cli.engine_options import engine_options
 from q36eval.app.cli.one_probe import exit_code, measured, request_of, run_body
 from q36eval.app.cli.options import (
@@ -36,7 +35,6 @@ if TYPE_CHECKING:
     from q36eval.history import History, RunRecord
 
 app = typer.Typer()
-app.command("new")(new)
 
 DRAWS_SHOWN = 3
 
@@ -74,7 +72,7 @@ def canaries(
     if branch is None:
         raise UsageError(
             "branch-required",
-            "Name the branch to measure (q36eval canaries --branch NAME), or use one of list, check and new.",
+            "Name the branch to measure (q36eval canaries --branch NAME), or use list or check.",
         )
 
     from q36eval.app.cli.canaries_report import print_summary
