@@ -10,7 +10,7 @@ what a person writes; they alone touch files, and nothing that decides imports t
 It may import `q36eval.records`, `q36eval.stats`, `q36eval.schemes` and, to read files, `q36eval.config`.
 
 To add a kind of criterion: its name in `stats.MarginKind` with its estimators and its test in `stats._margin`, its
-meaning and range in `policy.Margin`, its words in `policy_schema.MarginPart`.
+meaning, range and words in `policy.Margin`.
 """
 
 from q36eval.gate.attempts import Attempts, EarlierGate, Tried, attempts_of
