@@ -1,4 +1,4 @@
-"""What every command takes, before and after its name: where state and history are, how much is said, colours or none."""
+"""What every command takes, before and after its name: where state and history are, how much is said, colour."""
 
 import os
 from collections.abc import Iterator

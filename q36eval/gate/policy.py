@@ -251,6 +251,11 @@ class Criterion(PolicyModel):
         return criterion_title(self.title, self.probe, self.metric, self.slice)
 
     @property
+    def name(self) -> str:
+        """What people call it, with the id that commands and waivers take."""
+        return f"{self.heading} ({self.id})"
+
+    @property
     def look_shares(self) -> LookShares:
         """How its error rate is shared among the looks."""
         return LookShares(self.looks_share, self.midway_share)
