@@ -10,7 +10,14 @@ from typing import TYPE_CHECKING
 
 from q36eval.app.cli.github_output import announce, announce_unjudged
 from q36eval.app.cli.options import Quiet, note, print_json, say, worst
-from q36eval.app.cli.report_formats import document_of, folder_name, make_report_folder, report_json, write_reports
+from q36eval.app.cli.report_formats import (
+    document_of,
+    folder_name,
+    make_report_folder,
+    print_report,
+    report_json,
+    write_reports,
+)
 from q36eval.app.reviewing.recommendation import Candidate, Recommendation, recommend, sentences, size_words
 from q36eval.app.reviewing.waiver_files import read_waivers, strangers
 from q36eval.app.targets import checkpoint_bytes, name_in_history, resolve
@@ -22,7 +29,6 @@ from q36eval.run.request import Request, Target
 if TYPE_CHECKING:
     from q36eval.gate import Policy
     from q36eval.history import History, RunRecord
-    from q36eval.reports import Document
     from q36eval.run.preflight import Problem
 
 
@@ -220,19 +226,11 @@ def _report(one: Judged, history: "History", output: Output) -> None:
         return
     document = document_of(one.run, history)
     if not output.as_json:
-        _print_report(document)
+        print_report(document, details=False)
     if one.folder is not None:
         write_reports(document, one.folder)
     if output.announced:
         announce(document, sys.stderr if output.as_json else sys.stdout, output.branches)
-
-
-def _print_report(document: "Document") -> None:
-    from rich.console import Console
-
-    from q36eval.reports.console_report import to_console, verdict_line
-
-    Console().print(verdict_line(document) if Quiet.wanted else to_console(document, details=False))
 
 
 def _document(done: list[Judged], exit_code: int, history: "History", *, alone: bool) -> object:

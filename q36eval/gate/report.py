@@ -202,6 +202,11 @@ class CriterionResult(Record):
         return f"{self.heading} ({self.id})"
 
     @property
+    def key(self) -> str:
+        """Key of the measurement that was judged, as `Measurement.key` writes it."""
+        return f"{self.probe}.{self.metric}[{self.slice}]"
+
+    @property
     def waived(self) -> bool:
         """Whether this criterion was set aside by waivers."""
         return bool(self.waived_by)
