@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from q36eval.app.cli.main import app
 from q36eval.canaries.specification import SPECS_FOLDER
@@ -57,25 +58,18 @@ def test_list_says_where_each_canary_runs(capsys: Any) -> None:
     assert "enum-order · family · structured · n = 60 · everywhere" in capsys.readouterr().out
 
 
-def test_show_writes_the_prompt_as_it_is_asked_and_what_is_decisive(capsys: Any) -> None:
+def test_show_has_the_prompts_and_what_is_decisive(capsys: Any) -> None:
     assert run("canaries", "list", "tool-call", "--draws", "1", "--json") == 0
     body = json.loads(capsys.readouterr().out)
     (prompt,) = body["prompts"]
-    assert prompt["prompt"].startswith("<|im_start|>system\n")
-    assert prompt["prompt"].endswith("<|im_start|>assistant\n<think>\n\n</think>\n\n")
     tools = [tool["function"]["name"] for tool in prompt["tools"]]
     decided = next(place for place in prompt["decisive"] if place["kind"] == "tool")
     assert decided["right"] == prompt["expected"]["name"]
     assert {decided["right"], *decided["wrong"]} == set(tools)
+    assert run("canaries", "list", "tool-call", "--draws", "1") == 0
+    assert yaml.safe_load(capsys.readouterr().out) == body
     with raises(UsageError, "canary-unknown", "nope"):
         run("canaries", "list", "nope")
-
-
-def test_show_without_the_weights_shows_the_messages(capsys: Any) -> None:
-    assert run("canaries", "list", "enum-select", "--draws", "1", "--family", "qwen3.6-35b-a3b") == 0
-    shown = capsys.readouterr().out
-    assert "there is no chat template here" in shown
-    assert '"role": "user"' in shown
 
 
 def test_check_names_every_bad_file_in_one_sentence(tmp_path: Path, capsys: Any) -> None:
@@ -108,5 +102,5 @@ def test_show_writes_nothing_that_steers_a_terminal(tmp_path: Path, capsys: Any)
     file = folder / "hostile.yaml"
     hostile = file.read_text(encoding="utf-8").replace("skill: enum_select", 'skill: "s\\e[31m"')
     file.write_text(hostile, encoding="utf-8")
-    assert run("canaries", "list", "hostile", "--canaries", folder, "--family", "qwen3.6-35b-a3b") == 0
+    assert run("canaries", "list", "hostile", "--canaries", folder) == 0
     assert "\x1b" not in capsys.readouterr().out

@@ -103,7 +103,7 @@ def test_flips_are_listed_both_ways_the_largest_of_every_group_first(run: Run, c
     print_summary(run[1], History.open(run[0]))
     text = str(capsys.readouterr().out)
     assert "\x1b" not in text
-    lost, gained = text.split("4 items lost, the 2 largest:")[1].split("1 items gained:")
+    lost, gained = text.split("4 items lost, 2 of them in full:")[1].split("1 items gained:")
     assert [line.split(",")[0] for line in lost.splitlines() if ", mmlu0" in line or ", ruler0" in line] == [
         "mmlu",
         "ruler",
