@@ -3,7 +3,6 @@
 import contextlib
 import os
 import re
-import resource
 import shutil
 import signal
 import sqlite3
@@ -12,7 +11,6 @@ import sys
 import time
 from collections.abc import Iterator
 from datetime import UTC, datetime
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -243,28 +241,6 @@ def test_4_when_the_disk_of_the_history_is_full_and_nothing_is_lost(tmp_path: Pa
             assert commands.q36eval(*gate, "--resume", run.id, state=state).returncode == 3
             assert runs(state)[0].verdict is Verdict.INCONCLUSIVE
     assert any(begun)  # it filled in the middle of a run
-
-
-@pytest.mark.long
-def test_4_when_not_even_the_interruption_can_be_kept(tmp_path: Path) -> None:
-    """A limit on file sizes refuses every write from some moment on, as a full disk does; the run still resumes."""
-    gate = ("gate", "--branch", "bf16", *SKIPPING)
-    empty = fresh(tmp_path / "state")
-    # from just above the tokenizer, of which a copy is written, to where a page for the interruption is not left either
-    for kib in range(56, 200, 4):
-        state, stderr = tmp_path / f"state-{kib}", tmp_path / f"stderr-{kib}"
-        state.mkdir()
-        shutil.copy(empty, state / "history.sqlite")
-        limit = partial(resource.setrlimit, resource.RLIMIT_FSIZE, (kib * 1024, kib * 1024))
-        assert forked.start(*gate, state=state, stderr=stderr, before=limit).wait() == 4
-        assert "disk I/O error; the disk, or a limit on file sizes, refused it" in said(stderr.read_text())
-        left = runs(state)
-        for run in left:
-            assert f"--resume {run.id}" in stderr.read_text()
-            assert commands.q36eval(*gate, "--resume", run.id, state=state).returncode == 3
-        if RunState.RUNNING in {run.state for run in left}:
-            return
-    pytest.fail("every interruption could be kept")
 
 
 @pytest.mark.parametrize(

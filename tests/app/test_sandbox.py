@@ -11,7 +11,7 @@ from q36eval.app import sandbox as branches
 from q36eval.app.sandbox import read_raw
 from q36eval.checkpoints import checkpoint_sha256, load_model, open_checkpoint, tokenizer_sha256
 from q36eval.checkpoints.kv_cache import declared_kv_cache_dtype
-from q36eval.errors import CorruptCheckpointError, UsageError
+from q36eval.errors import CorruptCheckpointError
 from tests.branches import folder_of
 from tests.raising import raises
 
@@ -112,11 +112,6 @@ def test_damage_to_committed_files_is_found(tmp_path: Path) -> None:
     assert any("fp8-head/model.safetensors differs" in problem for problem in branches.verify(tmp_path))
     with raises(CorruptCheckpointError, "sandbox-damaged", "fp8-head/model.safetensors"):
         branches.build("fp8-head", tmp_path)
-
-
-def test_unknown_branch_is_a_usage_error_with_the_names() -> None:
-    with raises(UsageError, "branch-unknown", "fp8-head-embed"):
-        branches.build("fp9-head", SANDBOX)
 
 
 def test_an_empty_folder_is_no_branch(tmp_path: Path) -> None:

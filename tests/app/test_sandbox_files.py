@@ -59,8 +59,6 @@ class Server(http.server.SimpleHTTPRequestHandler):
             body = bytes([body[0] ^ 1]) + body[1:]
         elif self.trouble == "endless":
             body = body * 10
-        elif self.trouble == "page":
-            body = b"<html>Please log in</html>"
         self.end_headers()
         with contextlib.suppress(OSError):
             self.wfile.write(body)
@@ -103,7 +101,6 @@ def test_fetched_branches_are_the_committed_ones(kind: str, paths: Paths, server
         ("cut", "download-failed"),
         ("changed", "download-damaged"),
         ("endless", "download-damaged"),
-        ("page", "download-damaged"),
     ],
     indirect=["server"],
 )
