@@ -171,10 +171,12 @@ def _read(place: Path | str, name: str) -> bytes:
                 if len(content) > LARGEST_BYTES:
                     break
     except (httpx.HTTPError, httpx.InvalidURL, OSError, UnicodeError) as error:
-        why = f"the server answers {error.response.status_code}" if isinstance(error, httpx.HTTPStatusError) else error
+        why = str(error) or type(error).__name__
+        if isinstance(error, httpx.HTTPStatusError):
+            why = f"the server answers {error.response.status_code}"
         raise UsageError(
             "download-failed",
-            f"{_shown(address)} could not be fetched: {why or type(error).__name__}. What was fetched is kept; try "
+            f"{_shown(address)} could not be fetched: {why}. What was fetched is kept; try "
             f"again, or name a checkout: {COMMAND} --from DIR.",
         ) from error
     return bytes(content)

@@ -76,16 +76,6 @@ def test_whatever_changes_where_a_branch_stands_keeps_it_anew(history: History, 
     assert is_kept(history)
 
 
-def test_the_server_s_helper_keeps_all_that_is_not_kept(history: History, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("Q36EVAL_HISTORY", history.name)
-    monkeypatch.setattr(drifting.os, "nice", lambda by: 0)
-    drifting.main()
-    assert is_kept(history)
-    monkeypatch.setenv("Q36EVAL_HISTORY", f"{history.name}.missing")
-    drifting.main()
-    assert not Path(f"{history.name}.missing").exists()
-
-
 def test_what_was_found_while_somebody_wrote_is_not_kept_under_the_state_before(
     history: History, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -114,20 +104,3 @@ def test_runs_that_never_ended_do_not_hide_the_newest_verdict(
         history.start_run(family="sandbox", branch="main", identity=None, reference_identity=None)
     assert before
     assert drifting.judged_keys(history, *MAIN) == before
-
-
-@pytest.mark.long
-def test_whatever_breaks_while_it_is_kept_is_no_crash_and_leaves_other_branches_theirs(
-    history: History, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    judge_run(history, 2, DAY, branch="a")
-    standing = drifting._standing
-
-    def broken(history: History, family: str, branch: str) -> object:
-        return 1 / 0 if branch == "a" else standing(history, family, branch)
-
-    monkeypatch.setattr(drifting, "_standing", broken)
-    keep_drifts(history)
-    assert set(history.kept_drifts()) == {MAIN}
-    monkeypatch.setattr(History, "fingerprints", lambda *of: 1 / 0)
-    keep_drifts(history)

@@ -19,12 +19,6 @@ COMMANDS = command_tree()
 NO_JSON = {"q36eval ui"}
 """A server: it has no document to print."""
 
-READ_NO_HISTORY = {
-    **{"branches": [], "data freeze": ["nope", "--tokenizer", "x"], "sandbox build": ["nope"]},
-    **{"policy list": [], "policy explain": ["release"]},
-}
-"""The commands without `--history`, with arguments that lead them through their work or to their error."""
-
 
 def options(command: Any) -> set[str]:
     return {name for parameter in command.params for name in parameter.opts}
@@ -36,22 +30,6 @@ def state(tmp_path: Path) -> Path:
     judge_run(history, 120, date(2026, 5, 1), branch="main")
     judge_run(history, 0, date(2026, 5, 2), branch="main")
     return tmp_path
-
-
-@pytest.mark.long
-def test_every_command_that_opens_a_history_takes_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """All others are led through their work here, and open none."""
-    without = {name.removeprefix("q36eval ") for name, one in COMMANDS.items() if "--history" not in options(one)}
-    groups = {"data", "sandbox"}
-    assert without - groups == set(READ_NO_HISTORY)
-
-    def opened(*_: object, **__: object) -> None:
-        raise AssertionError("it opened a history")
-
-    monkeypatch.setattr("q36eval.history.History.open", opened)
-    for name, arguments in READ_NO_HISTORY.items():
-        done = commands.q36eval(*name.split(), *arguments, state=tmp_path)
-        assert "opened a history" not in done.stderr, name
 
 
 @pytest.mark.long
