@@ -1,6 +1,7 @@
 """Every way a gate can end has its exit code and one sentence, and keeps what it measured."""
 
 import contextlib
+import json
 import os
 import re
 import shutil
@@ -36,7 +37,11 @@ def test_0_pass_1_fail_3_inconclusive(tmp_path: Path, weights: tuple[str, ...]) 
     assert commands.q36eval("gate", "--branch", str(damaged), *weights, state=state).returncode == 1
     # the worst of several branches, whichever order they are in
     both = ("gate", "--branch", str(damaged), "--branch", "bf16")
-    assert commands.q36eval(*both, *weights, state=state).returncode == 1
+    done = commands.q36eval(*both, *weights, state=state)
+    assert done.returncode == 1
+    assert "bf16 PASS PASS PASS" in " ".join(done.stdout.split())
+    documents = json.loads(commands.q36eval(*both, *weights, "--json", state=state).stdout)
+    assert (documents["exit_code"], [one["report"]["exit_code"] for one in documents["reports"]]) == (1, [1, 0])
     undecided = commands.q36eval("gate", "--branch", "bf16", *SKIPPING, state=state)
     assert undecided.returncode == 3
     assert {run.verdict for run in runs(state)} == {Verdict.PASS, Verdict.FAIL, Verdict.INCONCLUSIVE}
