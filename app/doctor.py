@@ -5,6 +5,7 @@ Nothing is written and no network is used.
 
 import shutil
 import sys
+from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryFile
@@ -41,8 +42,7 @@ def diagnosis(paths: Paths) -> dict[str, Any]:
         "history": _history(paths),
         "sandbox": _sandbox(paths),
         "devices": _devices(problems),
-        "git": _git_version(),
-        "extras": {name: find_spec(module) is not None for name, module in EXTRAS.items()},
+        "extras": [name for name, module in EXTRAS.items() if find_spec(module) is not None],
         "packages": made_with["packages"],
         "problems": problems,
     }
@@ -60,13 +60,13 @@ def _state(paths: Paths, problems: list[str]) -> dict[str, Any]:
         problems.append(f"The state folder {folder} cannot be written: {trouble}; name another with --state.")
     free = _free_bytes(there)
     if free is not None and free < LITTLE_BYTES:
-        problems.append(f"Only {free / 1024**3:.1f} GiB are free where the state lies, {folder}.")
+        problems.append(f"Only {_size(free)} are free where the state is, {folder}.")
     return {
         "folder": str(folder),
         "because": paths.state_because,
         "exists": folder.is_dir(),
         "writable": trouble is None,
-        "free_bytes": free,
+        "free": None if free is None else _size(free),
     }
 
 
@@ -85,14 +85,15 @@ def _free_bytes(folder: Path) -> int | None:
 
 def _history(paths: Paths) -> dict[str, Any]:
     if "://" in paths.history_url:  # which may hold a password
-        return {"place": "the database that Q36EVAL_HISTORY names", "bytes": None}
+        return {"place": "the database that Q36EVAL_HISTORY names", "size": None}
     file = Path(paths.history_url)
-    return {"place": str(file), "bytes": file.stat().st_size if file.is_file() else None}
+    return {"place": str(file), "size": _size(file.stat().st_size) if file.is_file() else None}
 
 
 def _sandbox(paths: Paths) -> dict[str, Any]:
-    missing = missing_files(paths)
-    return {"folder": str(paths.sandbox), "complete": not missing, "missing_files": len(missing)}
+    missing = len(missing_files(paths))
+    fetched = "complete" if not missing else f"{missing} files to fetch: q36eval sandbox build"
+    return {"folder": str(paths.sandbox), "weights": fetched}
 
 
 def _devices(problems: list[str]) -> list[dict[str, Any]]:
@@ -101,57 +102,25 @@ def _devices(problems: list[str]) -> list[dict[str, Any]]:
     except Exception as error:  # a library that cannot be loaded raises OSError, another version whatever it likes
         problems.append(f"PyTorch cannot be imported ({type(error).__name__}: {error}); install it again.")
         return []
-    devices: list[dict[str, Any]] = [{"name": "cpu", "title": f"{torch.get_num_threads()} threads", "bytes": None}]
+    devices: list[dict[str, Any]] = [{"name": "cpu", "threads": torch.get_num_threads()}]
     if torch.cuda.is_available():
         for number in range(torch.cuda.device_count()):
             card = torch.cuda.get_device_properties(number)
-            devices.append({"name": f"cuda:{number}", "title": card.name, "bytes": card.total_memory})
+            devices.append({"name": f"cuda:{number}", "title": card.name, "memory": _size(card.total_memory)})
     return devices
 
 
-def _git_version() -> str | None:
-    """Git says which commit judged; a gate runs without it."""
-    import subprocess
-
-    try:
-        done = subprocess.run(["git", "--version"], capture_output=True, text=True, timeout=10, check=True)
-    except (OSError, subprocess.SubprocessError):
-        return None
-    return done.stdout.strip().removeprefix("git version ")
-
-
-def lines(body: dict[str, Any]) -> list[tuple[str, str]]:
+def lines(body: dict[str, Any]) -> Iterator[tuple[str, str]]:
     """What a diagnosis says, for people: a label and its text, line by line."""
-    state, sandbox = body["state"], body["sandbox"]
-    commit = (
-        "" if body["commit"] is None else f", commit {body['commit'][:12]}{' with changes' * bool(body['changed'])}"
-    )
-    free = "" if state["free_bytes"] is None else f", {_size(state['free_bytes'])} free"
-    size = body["history"]["bytes"]
-    held = "" if size is None else f" ({_size(size)})"
-    weights = "complete" if sandbox["complete"] else f"{sandbox['missing_files']} files to fetch: q36eval sandbox build"
-    packages = ", ".join(f"{name} {found or '(missing)'}" for name, found in body["packages"].items())
-    told = [
-        ("q36eval", f"{body['version'] or 'not installed'}{commit}"),
-        ("Python", f"{body['python']} ({body['executable']}), {body['machine']}"),
-        ("data", f"{body['data']['folder']} ({body['data']['because']})"),
-        ("state", f"{state['folder']} ({state['because']}){'' if state['exists'] else ', made on first use'}{free}"),
-        ("history", f"{body['history']['place']}{held}"),
-        ("sandbox", f"{sandbox['folder']}, {weights}"),
-        *(("device", f"{each['name']}: {each['title']}{_memory(each)}") for each in body["devices"]),
-        ("git", body["git"] or "not found: runs are recorded without a commit"),
-        *(("extra", f"{name}: {_installed(name, is_here)}") for name, is_here in body["extras"].items()),
-        ("packages", packages),
-    ]
-    return told + [("PROBLEM", problem) for problem in body["problems"]]
+    for label, value in body.items():
+        for each in value if isinstance(value, list) else [value]:
+            yield ("PROBLEM" if label == "problems" else label), _words(each)
 
 
-def _installed(extra: str, is_here: bool) -> str:
-    return "installed" if is_here else f'not installed (pip install "q36eval[{extra}]")'
-
-
-def _memory(device: dict[str, Any]) -> str:
-    return "" if device["bytes"] is None else f", {_size(device['bytes'])}"
+def _words(value: Any) -> str:
+    if isinstance(value, dict):
+        return ", ".join(f"{name} {_words(each)}" for name, each in value.items())
+    return "unknown" if value is None else str(value)
 
 
 def _size(n_bytes: int) -> str:

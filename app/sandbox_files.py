@@ -7,7 +7,7 @@ state. Whoever serves them is not trusted: a file counts when its SHA-256 is the
 import hashlib
 import json
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
@@ -25,7 +25,6 @@ COMMAND = "q36eval sandbox build"
 LARGEST_BYTES = 64 * 1024**2
 """No file of the sandbox is larger; whatever serves more is not serving one."""
 
-PORTION_BYTES = 1024**2
 SECONDS = 30.0
 """How long a server may be silent."""
 
@@ -84,15 +83,28 @@ def fetch(branches: Iterable[str], paths: Paths, named: str | None, notify: Call
         for name, sha256 in sorted(wanted.items())
         if not (paths.sandbox / name).is_file() or file_sha256(paths.sandbox / name) != sha256
     }
-    for name in [name for name in lacking if (shipped / name).is_file()]:
-        _keep(paths.sandbox / name, lacking.pop(name), _of_file(shipped / name), str(shipped))
-    if lacking:
-        place = _place(named or os.environ.get(FROM) or _origin())
-        notify(f"Fetching {len(lacking)} files of the sandbox from {_shown(place)}.")
-        for name, sha256 in lacking.items():
-            portions = _of_file(place / name) if isinstance(place, Path) else _of_server(_address(place, name))
-            _keep(paths.sandbox / name, sha256, portions, _shown(place))
-    _keep(paths.sandbox / "manifest.json", None, _of_file(shipped / "manifest.json"), str(shipped))
+    own = [name for name in lacking if (shipped / name).is_file()]
+    others = [name for name in lacking if name not in own]
+    place = _place(named or os.environ.get(FROM) or _origin()) if others else shipped
+    if others:
+        notify(f"Fetching {len(others)} files of the sandbox from {_shown(place)}.")
+    for name in (*own, *others):
+        content = _read(shipped if name in own else place, name)
+        if hashlib.sha256(content).hexdigest() != lacking[name]:
+            raise UsageError(
+                "download-damaged",
+                f"{name} from {_shown(place)} is not the file that belongs to this q36eval: its SHA-256 is not the "
+                f"manifest's ({len(content):,} bytes). Nothing of it is kept.",
+            )
+        _keep(paths.sandbox / name, content)
+    _keep(paths.sandbox / "manifest.json", _read(shipped, "manifest.json"))
+
+
+def _keep(target: Path, content: bytes) -> None:
+    """Write a file that takes its name only when it is whole."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with replacing(target) as fresh:
+        fresh.write_bytes(content)
 
 
 def _origin() -> str:
@@ -127,12 +139,6 @@ def _place(named: str) -> Path | str:
     )
 
 
-def _address(place: str, name: str) -> str:
-    """Of one file; what stands behind a question mark, a token for one, goes with every file."""
-    url = urlsplit(place)
-    return url._replace(path=f"{url.path}/{name}").geturl()
-
-
 def _shown(place: Path | str) -> str:
     """Without the password that an address may hold."""
     if isinstance(place, Path):
@@ -141,53 +147,36 @@ def _shown(place: Path | str) -> str:
     return url._replace(netloc=url.netloc.rpartition("@")[2], query="").geturl()
 
 
-def _of_file(file: Path) -> Iterator[bytes]:
-    try:
-        with file.open("rb") as stream:
-            while portion := stream.read(PORTION_BYTES):
-                yield portion
-    except OSError as error:
-        raise UsageError(
-            "file-unreadable", f"{file} cannot be read: {error.strerror}; name another place with --from."
-        ) from error
+def _read(place: Path | str, name: str) -> bytes:
+    """One file of the sandbox, from a folder or a server; what stands behind a question mark goes with every file.
 
-
-def _of_server(address: str) -> Iterator[bytes]:
+    Raises:
+        UsageError: it cannot be had.
+    """
+    if isinstance(place, Path):
+        try:
+            return (place / name).read_bytes()
+        except OSError as error:
+            why = f"{place / name} cannot be read: {error.strerror}; name another place with --from."
+            raise UsageError("file-unreadable", why) from error
     import httpx
 
+    url = urlsplit(place)
+    address, content = url._replace(path=f"{url.path}/{name}").geturl(), bytearray()
     try:
         with httpx.stream("GET", address, follow_redirects=True, timeout=SECONDS) as answer:
-            if answer.status_code != httpx.codes.OK:
-                raise UsageError(
-                    "download-failed",
-                    _not_had(address, f"the server answers {answer.status_code} {answer.reason_phrase}"),
-                )
-            yield from answer.iter_bytes(PORTION_BYTES)
+            answer.raise_for_status()
+            for portion in answer.iter_bytes():
+                content += portion
+                if len(content) > LARGEST_BYTES:
+                    break
     except (httpx.HTTPError, httpx.InvalidURL, OSError, UnicodeError) as error:
-        raise UsageError("download-failed", _not_had(address, str(error) or type(error).__name__)) from error
-
-
-def _not_had(address: str, why: str) -> str:
-    return (
-        f"{_shown(address)} could not be fetched: {why}. What was fetched is kept; try again, or name a checkout: "
-        f"{COMMAND} --from DIR."
-    )
-
-
-def _keep(target: Path, sha256: str | None, portions: Iterator[bytes], source: str) -> None:
-    """Write a file that is what its hash says, or none: it takes its name only when it is whole."""
-    target.parent.mkdir(parents=True, exist_ok=True)
-    with replacing(target) as fresh, fresh.open("wb") as stream:
-        hashed, size = hashlib.sha256(), 0
-        for portion in portions:
-            size += len(portion)
-            if size > LARGEST_BYTES:
-                break
-            hashed.update(portion)
-            stream.write(portion)
-        if sha256 is not None and hashed.hexdigest() != sha256:
-            raise UsageError(
-                "download-damaged",
-                f"{target.parent.name}/{target.name} from {source} is not the file that belongs to this q36eval: "
-                f"{size:,} bytes came, and their SHA-256 is not the manifest's. Nothing of it is kept.",
-            )
+        why = str(error) or type(error).__name__
+        if isinstance(error, httpx.HTTPStatusError):
+            why = f"the server answers {error.response.status_code}"
+        raise UsageError(
+            "download-failed",
+            f"{_shown(address)} could not be fetched: {why}. What was fetched is kept; try "
+            f"again, or name a checkout: {COMMAND} --from DIR.",
+        ) from error
+    return bytes(content)

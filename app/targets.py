@@ -159,14 +159,6 @@ def kept_name(named: str) -> str:
     return str(absolute_path(named)) if "/" in named else named
 
 
-def checkpoint_bytes(folder: Path) -> int | None:
-    """Size of a checkpoint's weight files; None where there are none."""
-    from q36eval.checkpoints.open_checkpoints import weight_paths
-
-    sizes = [file.stat().st_size for file in weight_paths(folder)]
-    return sum(sizes) if sizes else None
-
-
 def _is_there(path: Path) -> bool:
     """Whether a folder, or a GGUF file, is there."""
     return path.is_dir() or (path.suffix == ".gguf" and path.exists())

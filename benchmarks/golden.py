@@ -9,9 +9,7 @@ may give other digits, so a record is compared with gates of the machine that wr
 """
 
 import argparse
-import csv
 import gzip
-import io
 import json
 import os
 import subprocess
@@ -24,8 +22,11 @@ BRANCHES = (
     *("bf16", "main", "fp8-head", "fp8-head-embed", "w4a16", "gptq-int4", "nvfp4-modelopt", "nvfp4-mixed"),
     "int2-experts",
 )
-OF_A_RUN = {"run", "run_id", "started", "finished", "branch", "family"}
-"""Columns of the measurements' table that say which run it was, not what it measured."""
+COLUMNS = (
+    *("probe", "metric", "slice", "unit", "direction", "estimator", "value", "reference_value", "effect"),
+    *("lower", "upper", "level", "method", "total", "scored", "errored", "note"),
+)
+"""What a record holds of each measurement."""
 
 
 def command(state: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -64,17 +65,24 @@ def gated(state: Path, branches: Sequence[str]) -> dict[str, Any]:
 def record_of(state: Path, run: str) -> dict[str, Any]:
     """What one run measured and decided, without its sentences."""
     report = json.loads(command(state, "report", run, "--format", "json").stdout)["report"]
-    table = command(state, "history", "export", run, "--table", "measurements", "--format", "csv").stdout
-    rows = [
-        {name: value for name, value in row.items() if name not in OF_A_RUN}
-        for row in csv.DictReader(io.StringIO(table))
-    ]
+    measurements = json.loads(command(state, "history", "show", run, "--json").stdout)["measurements"]
+    flat = [each | each["effect_interval"] | each["counts"] for each in measurements]
+    rows = [{name: cell(each.get(name)) for name in COLUMNS} for each in flat]
     return {
         "headline": report["headline"],
         "lanes": {lane["lane"]: decided(lane) for lane in report["lanes"]},
         "criteria": {one["id"]: decided(one) for one in report["criteria"]},
         "measurements": {f"{row['probe']}.{row['metric']}[{row['slice']}]": row for row in rows},
     }
+
+
+def cell(value: Any) -> str:
+    """A value as text, as the first records were written: from a table for spreadsheets."""
+    if value is None:
+        return ""
+    text = json.dumps(value) if isinstance(value, float) else str(value)
+    formula = isinstance(value, str) and value.startswith(("=", "+", "-", "@")) and value != "-Infinity"
+    return f"'{text}" if formula else text
 
 
 def decided(part: dict[str, Any]) -> dict[str, Any]:

@@ -6,13 +6,11 @@ A prompt's way, one file after the other:
     → answers (one answer judged, by checks/) and margins (by how much it was decided) → outcomes and paired (what both
     sides' answers say) → must_pass and summary (measurements)
 
-`scaffold` makes a canary out of a transcript of production. `generators/` draws the questions of families, and
-training data draws from them too.
+`generators/` draws the questions of families, and training data draws from them too.
 
 It may import `q36eval`'s core, never `kl`, `evals` or `app`. Pages read `outcomes` and `must_pass`, so those
 lead neither to torch nor to the checks.
 
-To add a canary with fixed prompts, write a YAML file into `specs/` (docs/canaries.md; `q36eval canaries new` makes one
-of a transcript). To add a family, write a generator (see `generators`) and a YAML file that names it under `family`. To
-add a check, see `checks`.
+To add a canary with fixed prompts, write a YAML file into `specs/` (docs/canaries.md). To add a family, write a
+generator (see `generators`) and a YAML file that names it under `family`. To add a check, see `checks`.
 """

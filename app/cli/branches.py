@@ -42,28 +42,11 @@ def branches(
 
 
 def _describe(chosen: Family, name: str, as_json: bool) -> None:
-    branch = chosen.branch(name)
+    """The branch as the family's file describes it."""
+    body = chosen.branch(name).model_dump(mode="json", exclude_defaults=not as_json)
     if as_json:
-        print_json(branch.model_dump(mode="json"))
+        print_json(body)
         return
-    lines = [
-        f"{chosen.name}/{name}: {branch.description}",
-        f"  scheme   {branch.scheme}",
-        f"  source   {branch.source}",
-        f"  lanes    {', '.join(branch.lanes)}",
-        f"  KV cache {', '.join(branch.kv_cache_dtypes)}",
-    ]
-    if branch.source.path is None:
-        size = "its weights" if branch.size_gib is None else f"about {branch.size_gib:g} GiB of weights"
-        lines.append(f"  needs    {size} on this machine; then: q36eval gate --family {chosen.name} --branch FOLDER")
-    template = branch.chat_template
-    facts = [
-        *(("stores", f"{one.tensors}: {one.stored}", one.source) for one in branch.stores),
-        *(("ships", ": ".join(filter(None, (one.part, one.stored, one.says))), one.source) for one in branch.ships),
-        *([] if template is None else [("template", f"its own: {template.sha256}", template.source)]),
-        *(("serving", f"{fact.what}: {fact.value}", fact.source) for fact in branch.serving),
-        *(("figure", f"{figure.metric}: {figure.value}", figure.source) for figure in branch.figures),
-    ]
-    lines += [f"  {kind:<8} {text} ({source})" for kind, text, source in facts]
-    lines += [f"  note     {note}" for note in branch.notes]
-    print("\n".join(lines))
+    import yaml
+
+    print(yaml.safe_dump({f"{chosen.name}/{name}": body}, sort_keys=False, allow_unicode=True, width=120), end="")

@@ -1,13 +1,10 @@
-"""`q36eval canaries`: the probe alone, and what a person does with canaries: list, check, new."""
+"""`q36eval canaries`: the probe alone, and what a person does with canaries: list and check."""
 
-import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from q36eval.app.cli.canaries_new import new
 from q36eval.app.cli.engine_options import engine_options
 from q36eval.app.cli.one_probe import exit_code, measured, request_of, run_body
 from q36eval.app.cli.options import (
@@ -22,7 +19,7 @@ from q36eval.app.cli.options import (
     SuiteOption,
     print_json,
 )
-from q36eval.app.targets import load_family, resolve
+from q36eval.app.targets import load_family
 from q36eval.config import Family
 from q36eval.config.paths import Paths
 from q36eval.engines import EngineOptions
@@ -36,7 +33,6 @@ if TYPE_CHECKING:
     from q36eval.history import History, RunRecord
 
 app = typer.Typer()
-app.command("new")(new)
 
 DRAWS_SHOWN = 3
 
@@ -74,7 +70,7 @@ def canaries(
     if branch is None:
         raise UsageError(
             "branch-required",
-            "Name the branch to measure (q36eval canaries --branch NAME), or use one of list, check and new.",
+            "Name the branch to measure (q36eval canaries --branch NAME), or use list or check.",
         )
 
     from q36eval.app.cli.canaries_report import print_summary
@@ -108,16 +104,14 @@ def list_canaries(
     draws: Annotated[
         int, typer.Option(help="With ID: show this many draws of a family.", min=1, max=1_000)
     ] = DRAWS_SHOWN,
-    reference: ReferenceOption = None,
     as_json: JsonOption = False,
 ) -> int:
     """List the canaries and why each exists, or show one.
 
-    The list has kind, lanes, the number of questions in the suite, and where each canary runs. The prompts of one are
-    shown as the reference's chat template renders them.
+    The list has kind, lanes, the number of questions in the suite, and where each canary runs.
     """
     if canary is not None:
-        return _show(canary, own, draws, family, reference, as_json)
+        return _show(canary, own, draws, as_json)
     from q36eval.canaries.specification import draws_per_family, load_specs
 
     paths = Paths.default()
@@ -141,25 +135,21 @@ def list_canaries(
     return int(ExitCode.PASS)
 
 
-def _show(canary: str, own: Path | None, draws: int, family: str | None, reference: str | None, as_json: bool) -> int:
+def _show(canary: str, own: Path | None, draws: int, as_json: bool) -> int:
+    """One canary with its questions; for people as YAML, the form of its file."""
     from q36eval.canaries.cases import cases_of
     from q36eval.canaries.specification import load_specs
+    from q36eval.inert_text import block
 
-    paths = Paths.default()
-    chosen = load_family(family, paths)
     (spec,) = load_specs(own=own, only=[canary], n=draws, skills=None)
-    tokenizer, why_none = _tokenizer(chosen, reference, paths)
-    cases = [_case(case, tokenizer) for case in cases_of(spec)]
+    body = spec.model_dump(mode="json", exclude={"must_pass", "family"})
+    body |= {"kind": _kind(spec), "prompts": [_case(case) for case in cases_of(spec)]}
     if as_json:
-        body = spec.model_dump(mode="json", exclude={"must_pass", "family"})
-        print_json(body | {"kind": _kind(spec), "rendered": tokenizer is not None, "prompts": cases})
-        return int(ExitCode.PASS)
-    from rich.console import Console
-    from rich.text import Text
+        print_json(body)
+    else:
+        import yaml
 
-    console = Console()
-    for line in _shown(spec, cases, why_none):
-        console.print(Text(line), soft_wrap=True)
+        print(block(yaml.safe_dump(body, sort_keys=False, allow_unicode=True, width=120)), end="")
     return int(ExitCode.PASS)
 
 
@@ -215,61 +205,21 @@ def _kind(spec: "CanarySpec") -> str:
     return "must pass" if spec.absolute else "fixed prompts"
 
 
-def _tokenizer(chosen: Family, reference: str | None, paths: Paths) -> tuple[Any, str]:
-    """The reference's tokenizer, or None and why there is none: then messages are shown as they are written."""
-
-    try:
-        target = resolve(reference or chosen.reference, chosen, paths)
-    except UsageError as error:
-        if reference is not None:
-            raise
-        return None, str(error)
-    from q36eval.checkpoints import load_tokenizer
-
-    return load_tokenizer(target.folder), ""
-
-
-def _case(case: "Case", tokenizer: Any) -> dict[str, Any]:
+def _case(case: "Case") -> dict[str, Any]:
     from q36eval.canaries.checks import decisions
-    from q36eval.chat import rendered_chat
 
-    prompt = None
-    if tokenizer is not None:
-        prompt = rendered_chat(tokenizer, case.messages, case.tools, enable_thinking=case.generation.enable_thinking)
     answer = case.answer
     parts = decisions(answer, case.checks, case.expected, case.tools)
-    places = [{"kind": one.kind, "right": answer[one.start : one.end], "wrong": list(one.wrong)} for one in parts]
     return {
         "name": case.name,
-        "prompt": prompt,
         "messages": list(case.messages),
         "tools": list(case.tools),
         "expected": case.expected,
         "answer": answer,
-        "decisive": places,
+        "decisive": [
+            {"kind": one.kind, "right": answer[one.start : one.end], "wrong": list(one.wrong)} for one in parts
+        ],
     }
-
-
-def _shown(spec: "CanarySpec", cases: list[dict[str, Any]], why_none: str) -> Iterator[str]:
-    from q36eval.app.dashboard.escape import block, line
-
-    settings = spec.generation
-    yield line(f"{spec.id} ({_kind(spec)}; {', '.join(spec.lanes)}; skill {spec.skill})")
-    yield line(spec.why)
-    thinking = "on" if settings.enable_thinking else "off"
-    yield f"{settings.decoding}, thinking {thinking}, at most {settings.max_new_tokens} tokens"
-    yield f"checks: {', '.join(spec.checks)}"
-    if why_none:
-        yield f"The messages are shown as written, since there is no chat template here: {line(why_none)}"
-    for case in cases:
-        prompt = case["prompt"] or json.dumps(case["messages"], ensure_ascii=False, indent=1)
-        yield f"\n--- {case['name']}"
-        yield block(prompt).rstrip("\n")
-        yield f"--- expected {line(json.dumps(case['expected'], ensure_ascii=False))}"
-        yield f"--- a right answer\n{block(case['answer'])}"
-        for place in case["decisive"]:
-            against = f" against {', '.join(map(repr, place['wrong']))}" if place["wrong"] else ""
-            yield line(f"--- decisive ({place['kind']}): {place['right']!r}{against}")
 
 
 def _files(places: list[Path]) -> list[Path]:

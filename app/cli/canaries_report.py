@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from q36eval.app.cli.tables import ANSWER_CHARACTERS, PROMPT_CHARACTERS, plain_table, print_run, short
+from q36eval.app.cli.tables import flip_parts, plain_table, print_run
 from q36eval.app.figures.canaries import (
     FAILURE_RATE,
     MARGIN_COLUMNS,
@@ -102,32 +102,13 @@ def _risk_lines(items: Sequence[ItemOutcome]) -> Iterator["Text"]:
 
 
 def _flip_parts(flipped: Sequence[ItemOutcome]) -> Iterator["RenderableType"]:
-    from rich.text import Text
+    """The first flips of each direction, with what failed and where the answers part."""
+    ways = ("regression", "improvement")
+    shown = [item for way in ways for item in [one for one in flipped if one.flip == way][:FLIPS_SHOWN]]
 
-    for direction, title in (("regression", "lost"), ("improvement", "gained")):
-        chosen = [item for item in flipped if item.flip == direction]
-        shown = chosen[:FLIPS_SHOWN]
-        if chosen:
-            more = f", {len(shown)} of them in full" if len(shown) < len(chosen) else ""
-            yield Text(f"\n{len(chosen)} answers {title}{more}:")
-        for item in shown:
-            yield from flip_lines(item)
+    def remarks(item: ItemOutcome) -> Iterator[str | None]:
+        wrong = item.branch if item.flip == "regression" else item.reference
+        yield from (f"wrong      {reason}" for reason in reasons(wrong))
+        yield from (parting_words(item), margin_words(item))
 
-
-def flip_lines(item: ItemOutcome) -> Iterator["Text"]:
-    """A flip in full: question, both answers, what failed, and where the answers part."""
-    from rich.text import Text
-
-    must = " (must pass)" if item.must_pass else ""
-    yield Text(plain(f"{item.cluster}{must}"), style="bold")
-    yield Text(f"  prompt     {short(item.prompt or '', PROMPT_CHARACTERS)}")
-    if item.expected is not None:
-        yield Text(f"  expected   {short(item.expected, ANSWER_CHARACTERS)}")
-    wrong = item.branch if item.flip == "regression" else item.reference
-    for name, answer in (("reference", item.reference), ("branch", item.branch)):
-        yield Text(f"  {name:<9}  {short(answer.text or '', ANSWER_CHARACTERS)}")
-    for reason in reasons(wrong):
-        yield Text(f"  wrong      {plain(reason)}")
-    for line in (parting_words(item), margin_words(item)):
-        if line:
-            yield Text(f"  {plain(line)}")
+    return flip_parts(flipped, shown, lambda item: f"{item.cluster}{' (must pass)' * bool(item.must_pass)}", remarks)

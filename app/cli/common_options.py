@@ -1,7 +1,4 @@
-"""What every command takes, before and after its name: where state and history lie, how much is said, in which colours.
-
-Beside it what every help page has: plain words for values, and options in groups.
-"""
+"""What every command takes, before and after its name: where state and history are, how much is said, colour."""
 
 import os
 from collections.abc import Iterator
@@ -11,32 +8,25 @@ from typing import Annotated, Any
 import typer
 
 from q36eval.app.cli.engine_options import argument_names
-from q36eval.app.cli.options import PANELS, Quiet
+from q36eval.app.cli.options import Quiet
 from q36eval.config.paths import HISTORY, STATE
 from q36eval.engines.base import ENGINE_ARG
 from q36eval.errors import UsageError
-
-PANEL = "Everywhere"
-"""The heading of what every command takes."""
-
-LONG = 22
-"""A help page of more options has headings."""
 
 NO_HISTORY = ("branches", "data", "sandbox", "policy list", "policy explain")
 """Commands, and groups of them, that read and write none: they do not take `--history`."""
 
 
 def with_everywhere(program: Any) -> Any:
-    """The parser's commands, each with the options below, with plain words for values, and its help in groups."""
+    """The parser's commands, each with the options below, and with plain words for values in its help."""
     state, history, quiet, no_color = _options()
     for name, command in _commands(program, ""):
         reads = not any(name == each or name.startswith(f"{each} ") for each in NO_HISTORY)
         command.params += [state, *([history] if reads else []), quiet, no_color]
-        command.format_options = MethodType(_format_options, command)
         for parameter in command.params:
             _name_value(parameter)
-            if len(command.params) > LONG:
-                _group(parameter)
+        if any(ENGINE_ARG in parameter.opts for parameter in command.params):
+            command.format_epilog = MethodType(_format_epilog, command)
     return program
 
 
@@ -47,7 +37,7 @@ def _commands(command: Any, name: str) -> Iterator[tuple[str, Any]]:
 
 
 def _option(*names: str, callback: Any, help: str, metavar: str | None = None) -> Any:
-    given: dict[str, Any] = {"is_eager": True, "expose_value": False, "rich_help_panel": PANEL}
+    given: dict[str, Any] = {"is_eager": True, "expose_value": False}
     return typer.Option(*names, callback=callback, help=help, metavar=metavar, **given)
 
 
@@ -104,6 +94,8 @@ def _without_colors(wanted: bool) -> None:
 
 def _name_value(parameter: Any) -> None:
     """A value is shown as N if it is a number, as its choices if it has some, else by its option's name."""
+    if parameter.param_type_name == "argument":
+        parameter.display_type_rich = lambda ctx: ""  # its name says enough
     if parameter.metavar is not None or getattr(parameter, "is_flag", False):
         return
     if parameter.param_type_name == "argument":
@@ -122,33 +114,7 @@ def _values(parameter: Any) -> tuple[Any, bool]:
     return told.choices if told.is_choice else None, told.is_ranged
 
 
-def _group(parameter: Any) -> None:
-    for panel, options in PANELS.items():
-        if parameter.opts[0] in options:
-            parameter.rich_help_panel = panel
-
-
-def _format_options(command: Any, context: Any, formatter: Any) -> None:
-    """As the parser's own, with a heading for every group (`rich_help_panel`), in the order in which they appear."""
-    groups: dict[str, list[tuple[str, str]]] = {"Arguments": [], "Options": [], **{panel: [] for panel in PANELS}}
-    for parameter in command.get_params(context):
-        record = parameter.get_help_record(context)
-        if record is not None:
-            default = "Arguments" if parameter.param_type_name == "argument" else "Options"
-            panel = PANEL if record[0] == "--help" else getattr(parameter, "rich_help_panel", None)
-            shown = parameter.metavar if default == "Arguments" else record[0]
-            groups.setdefault(panel or default, []).append((shown, record[1]))
-    everywhere = groups.pop(PANEL, [])
-    if any(ENGINE_ARG in parameter.opts for parameter in command.params):
-        groups[f"NAME of {ENGINE_ARG}; others are vLLM's own"] = argument_names()
-    _write(formatter, groups)
-    if hasattr(command, "format_commands"):
-        command.format_commands(context, formatter)
-    _write(formatter, {PANEL: everywhere})
-
-
-def _write(formatter: Any, groups: dict[str, list[tuple[str, str]]]) -> None:
-    for title, records in groups.items():
-        if records:
-            with formatter.section(title):
-                formatter.write_dl(records)
+def _format_epilog(_command: Any, _context: Any, formatter: Any) -> None:
+    """The names of an engine's arguments, below its options."""
+    with formatter.section(f"NAME of {ENGINE_ARG}; others are vLLM's own"):
+        formatter.write_dl(argument_names())

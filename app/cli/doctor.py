@@ -25,5 +25,5 @@ def doctor(context: typer.Context, as_json: JsonOption = False) -> int:
         print_json(body)
     else:
         for label, text in lines(body):
-            print(f"{label:<10}{plain(text, SENTENCE)}")
+            print(f"{label:<12}{plain(text, SENTENCE)}")
     return int(ExitCode.USAGE if body["problems"] else ExitCode.PASS)

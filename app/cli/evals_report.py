@@ -1,10 +1,10 @@
 """What `q36eval evals` prints."""
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from q36eval.app.cli.tables import ANSWER_CHARACTERS, PROMPT_CHARACTERS, plain_table, print_run, short
+from q36eval.app.cli.tables import flip_parts, plain_table, print_run
 from q36eval.app.figures.evals import (
     GROUP_COLUMNS,
     PART_COLUMNS,
@@ -20,12 +20,11 @@ from q36eval.app.figures.evals import (
     seconds_by_group,
 )
 from q36eval.inert_text import plain
-from q36eval.records import ItemOutcome, ProbeName
+from q36eval.records import ProbeName
 from q36eval.reports.evals_figures import DEFAULT_RECOVERY, EvalsFigures, effective_words, evals_section
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
-    from rich.text import Text
 
     from q36eval.history import History, RunRecord
 
@@ -37,7 +36,9 @@ def print_summary(run: "RunRecord", history: "History") -> None:
     """Groups, RULER by length, perplexity, the largest flips, and what was not measured."""
     figures = EvalsFigures(history.measurements(run.id))
     items = history.items(run.id, ProbeName.EVALS)
-    print_run(run, history, [*_parts(figures, seconds_by_group(items, figures)), *_flip_parts(flips_of(items))])
+    flips = flips_of(items)
+    told = flip_parts(flips, largest(flips, FLIPS_SHOWN), flip_words)
+    print_run(run, history, [*_parts(figures, seconds_by_group(items, figures)), *told])
 
 
 def evals_body(run: "RunRecord", history: "History") -> dict[str, Any]:
@@ -68,27 +69,3 @@ def _parts(figures: EvalsFigures, seconds: dict[str, float]) -> Iterator["Render
     if perplexities:
         yield Text("")
         yield plain_table(PERPLEXITY_COLUMNS, perplexities, right=(3, 4))
-
-
-def _flip_parts(flips: Sequence[ItemOutcome]) -> Iterator["RenderableType"]:
-    from rich.text import Text
-
-    shown = largest(flips, FLIPS_SHOWN)
-    for direction, title in (("regression", "lost"), ("improvement", "gained")):
-        whole = [flip for flip in flips if flip.flip == direction]
-        chosen = [flip for flip in shown if flip.flip == direction]
-        if chosen:
-            yield Text(f"\n{len(whole)} items {title}" + (f", the {len(chosen)} largest:" if chosen != whole else ":"))
-        for flip in chosen:
-            yield from _flip_lines(flip)
-
-
-def _flip_lines(flip: ItemOutcome) -> Iterator["Text"]:
-    from rich.text import Text
-
-    yield Text(plain(flip_words(flip)), style="bold")
-    yield Text(f"  prompt     {short(flip.prompt or '', PROMPT_CHARACTERS)}")
-    if flip.expected is not None:
-        yield Text(f"  expected   {short(flip.expected, ANSWER_CHARACTERS)}")
-    yield Text(f"  reference  {short(flip.reference.text or '', ANSWER_CHARACTERS)}")
-    yield Text(f"  branch     {short(flip.branch.text or '', ANSWER_CHARACTERS)}")

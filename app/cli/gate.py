@@ -87,7 +87,9 @@ def gate(
     draws: Annotated[
         int | None, typer.Option(help="Draws per canary family, instead of the suite's number.", min=1, max=1_000)
     ] = None,
-    exhaustive: Annotated[bool, typer.Option(help="Evaluate everything, even after the verdict is certain.")] = False,
+    exhaustive: Annotated[
+        bool, typer.Option("--exhaustive", help="Evaluate everything, even after the verdict is certain.")
+    ] = False,
     waivers_from: Annotated[
         Path | None,
         typer.Option(help="Count only the waivers in this file (`review list --out` writes one).", metavar="FILE"),

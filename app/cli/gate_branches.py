@@ -1,6 +1,5 @@
 """One or several branches through the gate: none that cannot be judged loses another's verdict."""
 
-import json
 import sys
 from collections.abc import Callable, Generator, Iterable
 from dataclasses import dataclass, replace
@@ -10,29 +9,41 @@ from typing import TYPE_CHECKING
 
 from q36eval.app.cli.github_output import announce, announce_unjudged
 from q36eval.app.cli.options import Quiet, note, print_json, say, worst
-from q36eval.app.cli.report_formats import document_of, folder_name, make_report_folder, report_json, write_reports
-from q36eval.app.reviewing.recommendation import Candidate, Recommendation, recommend, sentences, size_words
+from q36eval.app.cli.report_formats import (
+    document_of,
+    folder_name,
+    make_report_folder,
+    print_report,
+    report_json,
+    write_reports,
+)
 from q36eval.app.reviewing.waiver_files import read_waivers, strangers
-from q36eval.app.targets import checkpoint_bytes, name_in_history, resolve
+from q36eval.app.targets import name_in_history, resolve
 from q36eval.config import Family, Paths
 from q36eval.errors import Q36Error
 from q36eval.history.decisions import WaiverSource
+from q36eval.records import Lane
 from q36eval.run.request import Request, Target
 
 if TYPE_CHECKING:
     from q36eval.gate import Policy
     from q36eval.history import History, RunRecord
-    from q36eval.reports import Document
     from q36eval.run.preflight import Problem
 
 
 @dataclass(frozen=True)
 class Judged:
-    """One branch after the gate; `run` is None where it could not be judged. Reports go into `folder`."""
+    """One branch after the gate; `run` is None where it could not be judged, for the `problem` of that `code`.
 
-    candidate: Candidate
-    run: "RunRecord | None"
+    Reports go into `folder`.
+    """
+
+    branch: str
+    exit_code: int
     folder: Path | None
+    run: "RunRecord | None" = None
+    problem: str = ""
+    code: str = ""
 
 
 class Branches:
@@ -87,16 +98,15 @@ class Branches:
         """Each branch measured and judged, one after the other."""
         for name, target, folder in zip(self._names, self._targets, self._folders, strict=True):
             if isinstance(target, Q36Error):
-                yield _not_judged(name, target, None, folder)
+                yield _not_judged(name, target, folder)
                 continue
-            size = checkpoint_bytes(target.folder)
             try:
                 wanted = request(branch=target, waivers_from=self._source(name))
-                yield _judged(_measured(wanted, self._paths, history), size, folder)
+                yield _judged(_measured(wanted, self._paths, history), folder)
             except Q36Error as error:
                 if self.alone or _of_all(error):
                     raise
-                yield _not_judged(name, error, size, folder)
+                yield _not_judged(name, error, folder)
 
     def plans(self, request: Callable[..., Request], *, as_json: bool) -> int:
         """Print what would be computed of each branch.
@@ -123,7 +133,7 @@ class Branches:
         again = decide_again(
             history, run, family=self._family.name, branch=name, policy=policy, on=today, source=self._source(name)
         )
-        return _judged(again, None, folder)
+        return _judged(again, folder)
 
     def _source(self, name: str) -> WaiverSource | None:
         if self._waivers_from is None:
@@ -161,15 +171,14 @@ def finish(judged: Iterable[Judged], branches: Branches, history: "History", out
                 error.add_note(f"Run {one.run.id} had ended, and keeps its verdict: q36eval report {one.run.id}.")
             raise
         except Q36Error as error:  # the verdict stands, but a pipeline that reads the reports must not go on
-            say(f"{one.candidate.branch}: {error} [{error.code}]")
-            code = worst([one.candidate.exit_code, int(error.exit_code)])
-            one = replace(one, candidate=one.candidate.model_copy(update={"exit_code": code}))
+            say(f"{one.branch}: {error} [{error.code}]")
+            one = replace(one, exit_code=worst([one.exit_code, int(error.exit_code)]))
         done.append(one)
-    code = worst([one.candidate.exit_code for one in done])
+    code = worst([one.exit_code for one in done])
     if output.as_json:
         print_json(_document(done, code, history, alone=branches.alone))
     elif not branches.alone and not Quiet.wanted:
-        _print_lanes([one.candidate for one in done])
+        _print_lanes(done)
     return code
 
 
@@ -187,92 +196,56 @@ def _measured(request: Request, paths: Paths, history: "History") -> "RunRecord"
         return measure(request, paths, history, progress)
 
 
-def _judged(run: "RunRecord", size: int | None, folder: Path | None) -> Judged:
-    report = run.report
-    assert report is not None, "a gate run has a report"
-    candidate = Candidate(
-        branch=run.branch,
-        run_id=run.id,
-        report=report,
-        exit_code=report.exit_code,
-        size_bytes=size,
-        unsigned=report.awaiting_sign_off
-        or (run.circumstances is not None and run.circumstances.require_sign_off and not report.signed_by),
-    )
-    return Judged(candidate, run, folder)
+def _judged(run: "RunRecord", folder: Path | None) -> Judged:
+    assert run.report is not None, "a gate run has a report"
+    return Judged(run.branch, run.report.exit_code, folder, run)
 
 
-def _not_judged(name: str, error: Q36Error, size: int | None, folder: Path | None) -> Judged:
+def _not_judged(name: str, error: Q36Error, folder: Path | None) -> Judged:
     problem = " ".join([str(error), *getattr(error, "__notes__", ())])
-    candidate = Candidate(
-        branch=name, problem=problem, code=error.code, exit_code=int(error.exit_code), size_bytes=size
-    )
-    return Judged(candidate, None, folder)
+    return Judged(name, int(error.exit_code), folder, None, problem, error.code)
 
 
 def _report(one: Judged, history: "History", output: Output) -> None:
     if one.run is None:
-        say(f"{one.candidate.branch}: {one.candidate.problem} [{one.candidate.code}]")
+        say(f"{one.branch}: {one.problem} [{one.code}]")
         if output.announced:
-            announce_unjudged(
-                one.candidate.branch, one.candidate.problem or "", sys.stderr if output.as_json else sys.stdout
-            )
+            announce_unjudged(one.branch, one.problem, sys.stderr if output.as_json else sys.stdout)
         return
     document = document_of(one.run, history)
     if not output.as_json:
-        _print_report(document)
+        print_report(document, details=False)
     if one.folder is not None:
         write_reports(document, one.folder)
     if output.announced:
         announce(document, sys.stderr if output.as_json else sys.stdout, output.branches)
 
 
-def _print_report(document: "Document") -> None:
-    from rich.console import Console
-
-    from q36eval.reports.console_report import to_console, verdict_line
-
-    Console().print(verdict_line(document) if Quiet.wanted else to_console(document, details=False))
-
-
 def _document(done: list[Judged], exit_code: int, history: "History", *, alone: bool) -> object:
-    """Of one branch its report; of several all of them, with which is fit for which lane."""
+    """Of one branch its report; of several all of them."""
     reports = [
-        one.candidate.model_dump(include={"branch", "exit_code", "problem", "code"})
+        {"branch": one.branch, "exit_code": one.exit_code, "problem": one.problem, "code": one.code}
         if one.run is None
         else report_json(document_of(one.run, history))
         for one in done
     ]
-    if alone:
-        return reports[0]
-    recommendation = recommend([one.candidate for one in done])
-    return {
-        "exit_code": exit_code,
-        "recommendation": json.loads(recommendation.model_dump_json()),
-        "reports": reports,
-    }
+    return reports[0] if alone else {"exit_code": exit_code, "reports": reports}
 
 
-def _print_lanes(candidates: list[Candidate]) -> None:
+def _print_lanes(done: list[Judged]) -> None:
+    """Which branch passes in which lane."""
     from rich.console import Console
-    from rich.text import Text
 
     from q36eval.app.cli.tables import plain_table
-    from q36eval.inert_text import plain
 
-    recommendation = recommend(candidates)
-    lanes = [choice.lane for choice in recommendation.lanes]
-    rows = [_row(candidate, recommendation) for candidate in candidates]
-    console = Console()
-    console.print(plain_table(["branch", "size", *lanes, "overall"], rows, [1], [0]))
-    for line in sentences(recommendation):
-        indent = line[: len(line) - len(line.lstrip())]
-        console.print(Text(indent + plain(line)))
-
-
-def _row(candidate: Candidate, recommendation: Recommendation) -> list[str]:
-    report = candidate.report
-    verdicts = {} if report is None else {lane.lane: lane.headline for lane in report.lanes}
-    cells = [verdicts.get(choice.lane, "–") for choice in recommendation.lanes]
-    overall = "not judged" if report is None else report.headline
-    return [candidate.branch, size_words(candidate.size_bytes), *cells, overall]
+    reports = {one.branch: one.run.report if one.run else None for one in done}
+    verdicts = {
+        branch: {lane.lane: lane.headline for lane in report.lanes} if report else {}
+        for branch, report in reports.items()
+    }
+    lanes = [lane for lane in Lane if any(lane in of for of in verdicts.values())]
+    rows = [
+        [branch, *(verdicts[branch].get(lane, "–") for lane in lanes), report.headline if report else "not judged"]
+        for branch, report in reports.items()
+    ]
+    Console().print(plain_table(["branch", *lanes, "overall"], rows, [], range(1, len(lanes) + 2)))

@@ -1,8 +1,8 @@
-"""`q36eval history export` and `import`: whole runs from one history into another; tables for analysis."""
+"""`q36eval history export` and `import`: whole runs from one history into another."""
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -30,8 +30,7 @@ def export(
         typer.Argument(help="Run ids, unique prefixes, or latest.", metavar="RUN…"),
     ] = None,
     out: Annotated[
-        Path | None,
-        typer.Option(help="Archive or table to write; into a folder, one archive per run.", metavar="FILE|DIR"),
+        Path | None, typer.Option(help="Archive to write; into a folder, one archive per run.", metavar="FILE|DIR")
     ] = None,
     everything: Annotated[bool, typer.Option("--all", help="All runs, or all that match the filters.")] = False,
     family: RunsOfFamily = None,
@@ -40,33 +39,23 @@ def export(
     verdict: VerdictOption = None,
     since: SinceOption = None,
     until: UntilOption = None,
-    table: Annotated[
-        Literal["runs", "measurements", "items"] | None, typer.Option(help="Write this table instead of an archive.")
-    ] = None,
-    format: Annotated[Literal["parquet", "csv"], typer.Option("--format", help="Format of the table.")] = "parquet",
     as_json: JsonOption = False,
 ) -> None:
-    """Export runs as an archive, or as a table.
+    """Export runs as an archive.
 
-    A table in csv goes to stdout without --out. An archive holds runs with their items, verdicts
-    and files; signatures, blessings and waivers stay here.
+    It holds runs with their items, verdicts and files; signatures, blessings and waivers stay here.
     """
     wanted = run_filter(family, branch, state, verdict, since, until)
     history = open_history()
-    chosen = _chosen(history, runs or [], everything, wanted, all_by_default=table is not None)
-    if table is not None:
-        written = _export_table(history, chosen, table, format, out)
-    elif out is None:
+    chosen = _chosen(history, runs or [], everything, wanted)
+    if out is None:
         raise UsageError("option-missing", "Name the archive to write with --out.")
-    else:
-        written = _export_archive(history, [run.id for run in chosen], out)
-    if as_json and out is not None:
+    written = _export_archive(history, [run.id for run in chosen], out)
+    if as_json:
         print_json({"runs": [run.id for run in chosen], "files": [str(file) for file in written]})
 
 
-def _chosen(
-    history: "History", named: Sequence[str], everything: bool, wanted: "RunFilter", *, all_by_default: bool
-) -> "list[RunSummary]":
+def _chosen(history: "History", named: Sequence[str], everything: bool, wanted: "RunFilter") -> "list[RunSummary]":
     """The runs that a person means, oldest first.
 
     Raises:
@@ -80,7 +69,7 @@ def _chosen(
     if named:
         ids = {history.get_run(name).id for name in named}
         return [run for run in reversed(history.summaries()) if run.id in ids]
-    if not (everything or filtered or all_by_default):
+    if not (everything or filtered):
         raise UsageError(
             "run-required", "Name the runs to export, or choose them with --all or a filter such as --branch."
         )
@@ -104,21 +93,6 @@ def _export_archive(history: "History", run_ids: Sequence[str], out: Path) -> li
     write(history, paths, run_ids, out, say)
     note(f"{len(run_ids):,} runs are in {out}, {out.stat().st_size / 1024 / 1024:,.1f} MiB; `history import` reads it.")
     return [out]
-
-
-def _export_table(
-    history: "History", runs: "Sequence[RunSummary]", table: str, format: str, out: Path | None
-) -> list[Path]:
-    from q36eval.app.history.analysis import write_table
-
-    if out is None and format != "csv":
-        raise UsageError("option-missing", "Parquet cannot be printed; name a file with --out, or give --format csv.")
-    if out is not None and out.is_dir():
-        out = out / f"{table}.{format}"
-    rows = write_table(history, runs, table, out, format == "csv")
-    if out is not None:
-        note(f"{rows:,} rows of {len(runs):,} runs are in {out}.")
-    return [] if out is None else [out]
 
 
 def take_in(

@@ -12,7 +12,6 @@ from q36eval.app.cli.streams import write_document
 from q36eval.app.targets import DerivedFamily, resolve
 from q36eval.config import Family
 from q36eval.config.paths import Paths
-from q36eval.engines import EngineOptions
 from q36eval.errors import ExitCode, UsageError
 from q36eval.files import printable_json
 from q36eval.run.request import Target
@@ -128,13 +127,6 @@ DetailsOption = Annotated[
     bool, typer.Option("--details", help="Print all criteria, why, and what was evaluated, not one screen.")
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout.")]
-
-PANELS = {
-    "How it runs": (*(each.flag for each in EngineOptions.described().values() if each.flag is not None), "--plan"),
-    "How much is evaluated": ("--skip", "--draws", "--max-items", "--exhaustive", "--resume"),
-    "Decision and reports": ("--waivers-from", "--require-sign-off", "--out", "--details", "--json"),
-}
-"""The headings of the longest help pages, and what stands under each; the rest is under Options."""
 
 
 class Quiet:

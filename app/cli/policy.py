@@ -93,52 +93,31 @@ def check(
 @app.command("explain")
 def explain(
     policy: PolicyArgument,
-    family: ForFamily = None,
-    suite: SuiteOption = None,
     full: Annotated[
-        bool,
-        typer.Option(
-            "--full", help="Print the policy itself, with all that it inherits; with --json as runs store it."
-        ),
+        bool, typer.Option("--full", help="Print the policy itself, with all that it inherits, as a file.")
     ] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Explain in words what a policy would block.
 
-    Lane by lane: what blocks a branch, and what only warns.
+    Lane by lane: what blocks a branch, and what only warns. With --json the whole policy as runs store it.
     """
-    if full:
-        _print_whole(_load(policy), as_json)
-        return
-    from dataclasses import asdict
-
-    from q36eval.app.cli.policy_report import print_words
-    from q36eval.app.policies.files import family_of, suite_of
-    from q36eval.app.policies.words import explain as in_words
-    from q36eval.run.declared_figures import Subject, declared_for
-
-    rules, paths = _load(policy), Paths.default()
-    chosen = family_of(rules, family, paths)
-    declared = declared_for(Subject(chosen, suite or suite_of(rules, chosen)), paths)
-    words = in_words(rules, declared)
-    if as_json:
-        print_json(asdict(words))
-    else:
-        print_words(words)
-
-
-def _print_whole(policy: "Policy", as_json: bool) -> None:
-    whole = json.loads(policy.model_dump_json())
+    rules = _load(policy)
+    whole = json.loads(rules.model_dump_json())
     if as_json:
         print_json(whole)
-        return
-    import yaml
+    elif full:
+        import yaml
 
-    from q36eval.inert_text import plain
+        from q36eval.inert_text import plain
 
-    print(f"# whole; made of {plain(', '.join(whole['lineage'])) or 'no other'}")
-    del whole["lineage"]
-    print(yaml.safe_dump(whole, sort_keys=False, allow_unicode=True, width=120), end="")
+        print(f"# whole; made of {plain(', '.join(whole.pop('lineage'))) or 'no other'}")
+        print(yaml.safe_dump(whole, sort_keys=False, allow_unicode=True, width=120), end="")
+    else:
+        from q36eval.app.cli.policy_report import policy_lines
+
+        for line in policy_lines(rules):
+            print(line)
 
 
 def _load(policy: str) -> "Policy":

@@ -339,7 +339,7 @@ def _print_rows(rows: list[dict[str, Any]]) -> None:
 
 
 PACK_COLUMNS = ("probe", "kind", "suite", "items", "tokens", "size", "state")
-COLUMNS = ("perturbation", "KL", "95 % interval", "p99", "max", "top-1", "PPL ratio", "docs", "tokens", "s")
+COLUMNS = ("perturbation", "KL", "95 % interval", "p99", "max", "top-1", "documents")
 
 
 def _print_floor(measured: "ReferenceFloor") -> None:
@@ -350,16 +350,8 @@ def _print_floor(measured: "ReferenceFloor") -> None:
 
     console = Console()
     console.print(Text("the reference against itself, in nats/token"))
-    rows = [
-        (row.name, *_cells(row.slices["all"], row.seconds)) for row in measured.perturbations if "all" in row.slices
-    ]
+    rows = [(row.name, *_cells(row.slices["all"])) for row in measured.perturbations if "all" in row.slices]
     console.print(plain_table(COLUMNS, rows, right=range(1, len(COLUMNS))))
-    largest = []
-    for name in dict.fromkeys(name for row in measured.perturbations for name in row.slices):
-        row = measured.largest("kl_divergence", name)
-        if row is not None:
-            largest.append((name, f"{row.slices[name].kl:.3g}", row.name, str(row.slices[name].documents)))
-    console.print(plain_table(("slice", "largest KL", "under", "documents"), largest, right=(1, 3)))
     for row in measured.perturbations:
         if row.skipped is not None:
             console.print(Text(f"not measured: {row.name} ({row.what}): {row.skipped}"))
@@ -367,7 +359,7 @@ def _print_floor(measured: "ReferenceFloor") -> None:
             console.print(Text(f"did not move: {row.name} is bit-identical here, so it says nothing about the noise"))
 
 
-def _cells(figures: "FloorFigures", seconds: float) -> tuple[str, ...]:
+def _cells(figures: "FloorFigures") -> tuple[str, ...]:
     interval = figures.kl_interval
     return (
         f"{figures.kl:.2g}",
@@ -375,8 +367,5 @@ def _cells(figures: "FloorFigures", seconds: float) -> tuple[str, ...]:
         f"{figures.kl_p99:.2g}",
         f"{figures.kl_max:.2g}",
         f"{figures.top1_agreement:.2%}",
-        f"{figures.perplexity_ratio:.6f}",
         str(figures.documents),
-        str(figures.tokens),
-        f"{seconds:.1f}",
     )

@@ -10,6 +10,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
+from q36eval.app.cli.options import Quiet
 from q36eval.errors import StorageError, UsageError
 from q36eval.files import write_atomically
 
@@ -116,6 +117,15 @@ def write_reports(document: "Document", folder: Path) -> None:
                 f"The file {path} could not be written: {error.strerror or error}. The verdict is in history: "
                 f"`q36eval report {run_id} --format {name}` prints this report.",
             ) from error
+
+
+def print_report(document: "Document", *, details: bool) -> None:
+    """Print the report for a terminal; of a quiet command the verdict alone."""
+    from rich.console import Console
+
+    from q36eval.reports.console_report import to_console, verdict_line
+
+    Console().print(verdict_line(document) if Quiet.wanted else to_console(document, details=details))
 
 
 def report_json(document: "Document") -> object:

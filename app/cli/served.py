@@ -1,7 +1,7 @@
 """`q36eval served`: what only a served model shows. It needs no reference, and decides."""
 
 import json
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -23,6 +23,9 @@ from q36eval.engines import EngineOptions
 from q36eval.errors import UsageError
 from q36eval.records import ProbeName
 from q36eval.run.request import Request
+
+if TYPE_CHECKING:
+    from q36eval.history import RunRecord
 
 SERVED_POLICY = "served"
 """The shipped policy with criteria of that probe."""
@@ -69,7 +72,8 @@ def served(
     Exit codes: 0 PASS, 1 FAIL, 2 usage, 3 INCONCLUSIVE, 4 not measured.
     """
     from q36eval.app.cli.progress import ConsoleProgress
-    from q36eval.app.cli.served_report import print_served, server_name
+    from q36eval.app.cli.report_formats import document_of, print_report
+    from q36eval.app.cli.tables import print_plain
     from q36eval.app.policies.files import declared_policy
     from q36eval.run.measure import measure
     from q36eval.run.served_lane import alone
@@ -114,7 +118,17 @@ def served(
     assert report is not None, "it was judged by a policy"
     if as_json:
         body = run_body(run, history)
-        print_json(body | {"server": server_name(run), "report": json.loads(report.model_dump_json())})
-    else:
-        print_served(run, report, history.measurements(run.id), verdict_only=Quiet.wanted)
+        print_json(body | {"server": _server_name(run), "report": json.loads(report.model_dump_json())})
+        return report.exit_code
+    print_report(document_of(run, history), details=True)
+    failed = {result.key: result.heading for result in report.criteria if result.verdict != "PASS"}
+    for measurement in history.measurements(run.id):
+        if measurement.key in failed and not Quiet.wanted:
+            print_plain(f"{failed[measurement.key]}: {measurement.note}.")
     return report.exit_code
+
+
+def _server_name(run: "RunRecord") -> str | None:
+    """The program and what it serves; None where none answered."""
+    model = None if run.identity is None else run.identity.settings.get("served_model")
+    return None if run.identity is None or model is None else f"{model} by {run.identity.engine_version}"

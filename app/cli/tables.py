@@ -1,11 +1,11 @@
 """Tables on the console, in which no text is read as markup."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from q36eval.app.figures.answers import shortened
 from q36eval.inert_text import SENTENCE, plain
-from q36eval.records import branch_title
+from q36eval.records import ItemOutcome, branch_title
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -39,7 +39,34 @@ def print_plain(sentence: str) -> None:
     print(sentence[: len(sentence) - len(sentence.lstrip(" "))] + plain(sentence, SENTENCE))
 
 
-def short(text: str, most: int) -> str:
+def flip_parts(
+    flips: Sequence[ItemOutcome],
+    shown: Sequence[ItemOutcome],
+    title: Callable[[ItemOutcome], str],
+    remarks: Callable[[ItemOutcome], Iterable[str | None]] = lambda _: (),
+) -> "Iterator[RenderableType]":
+    """How many items flipped each way, and of those shown question, both answers and remarks; all of it harmless."""
+    from rich.text import Text
+
+    for direction, what in (("regression", "lost"), ("improvement", "gained")):
+        whole, chosen = ([flip for flip in of if flip.flip == direction] for of in (flips, shown))
+        if chosen:
+            more = f", {len(chosen)} of them in full" if len(chosen) < len(whole) else ""
+            yield Text(f"\n{len(whole)} items {what}{more}:")
+        for flip in chosen:
+            yield Text(plain(title(flip)), style="bold")
+            yield Text(f"  prompt     {_short(flip.prompt or '', PROMPT_CHARACTERS)}")
+            for name, text in (
+                ("expected", flip.expected),
+                ("reference", flip.reference.text or ""),
+                ("branch", flip.branch.text or ""),
+            ):
+                if text is not None:
+                    yield Text(f"  {name:<9}  {_short(text, ANSWER_CHARACTERS)}")
+            yield from (Text(f"  {plain(remark)}") for remark in remarks(flip) if remark)
+
+
+def _short(text: str, most: int) -> str:
     """One harmless line with the text's beginning and end."""
     return plain(shortened(text, most), limit=2 * most)
 

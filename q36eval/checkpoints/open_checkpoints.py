@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from pathlib import Path
 
-from q36eval.checkpoints.gguf.files import HeldGguf, is_gguf, model_files
+from q36eval.checkpoints.gguf.files import HeldGguf, is_gguf
 from q36eval.checkpoints.open_files import HeldFolder
 
 
@@ -69,14 +69,6 @@ def hold(folder: "str | Path | HeldFolder") -> HeldFolder:
         return folder
     folders = _open.get()
     return _opened(Path(folder), lambda: None) if folders is None else folders.hold(Path(folder))
-
-
-def weight_paths(path: Path) -> list[Path]:
-    """The files of the weights, of a folder or of a GGUF; none where there are none."""
-    if is_gguf(path):
-        folder = path if path.is_dir() else path.parent
-        return [folder / name for name in model_files(path)]
-    return list(path.glob("*.safetensors"))
 
 
 def _opened(path: Path, texts: Callable[[], HeldFolder | None]) -> HeldFolder:

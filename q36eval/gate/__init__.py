@@ -4,13 +4,13 @@
 of each criterion, `judge` tests one criterion (`blessed`: against the blessed run, `competence`: where the reference
 can do the task, `noise`: above the noise floor), `integrity` adds what no policy may allow, `decide` combines all of it
 with `waivers` into the `report`. `headroom` says how far a verdict is from another, `sequential` when enough was
-evaluated, `attempts` how often a PASS was tried for, `remedies` what would help. `policy_file` and `policy_schema` read
+evaluated, `attempts` how often a PASS was tried for. `policy_file` and `policy_schema` read
 what a person writes; they alone touch files, and nothing that decides imports them.
 
 It may import `q36eval.records`, `q36eval.stats`, `q36eval.schemes` and, to read files, `q36eval.config`.
 
 To add a kind of criterion: its name in `stats.MarginKind` with its estimators and its test in `stats._margin`, its
-meaning and range in `policy.Margin`, its words in `policy_schema.MarginPart`.
+meaning, range and words in `policy.Margin`.
 """
 
 from q36eval.gate.attempts import Attempts, EarlierGate, Tried, attempts_of

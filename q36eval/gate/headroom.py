@@ -7,9 +7,13 @@ person looks before it counts.
 
 import math
 from collections.abc import Iterable, Sequence
+from statistics import NormalDist
 
 from q36eval.gate.report import CriterionResult, CriterionVerdict, SignOff
 from q36eval.records import Verdict
+
+POWER = 0.8
+"""The chance of PASS that the items needed are given for."""
 
 
 def to_turn(result: CriterionResult, verdict: CriterionVerdict) -> float | None:
@@ -64,6 +68,25 @@ def nearest(verdict: Verdict, standing: Sequence[CriterionResult], decisive: Seq
         shares = {name: share for name, share in known.items() if share is not None}
         turning = max(shares.values(), default=None) if len(shares) == len(known) else None
     return tuple(sorted(name for name, share in shares.items() if share == turning))
+
+
+def times_the_items(result: CriterionResult) -> float | None:
+    """How many times the items a criterion needs to pass 4 times in 5 at the loss that was found; infinite where no
+    number does, None where its evidence is not merely too little.
+
+    A normal approximation: the bound lies `arm` above the loss and shrinks with the root of the items.
+    """
+    interval, loss, limit = result.loss_interval, result.loss, result.limit
+    if result.code not in ("across-margin", "contradictory") or interval is None or loss is None or limit is None:
+        return None
+    arm = interval.upper - loss
+    if not (math.isfinite(arm) and arm > 0):
+        return None
+    if loss >= limit:
+        return math.inf
+    normal = NormalDist()
+    errors = 1.0 + normal.inv_cdf(POWER) / normal.inv_cdf(result.confidence)
+    return max(1.0, (arm * errors / (limit - loss)) ** 2)
 
 
 GAINING = ("min_recovery", "min_retention", "max_increase")

@@ -3,7 +3,16 @@
 from collections.abc import Collection
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    Strict,
+    ValidationError,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
 
 from q36eval.errors import UsageError
 from q36eval.metrics import criterion_title, metric_of
@@ -27,6 +36,11 @@ NON_FINITE = "non_finite_tokens"
 
 CriterionId = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_.-]*$", max_length=64)]
 
+Number = Annotated[float, Strict()]
+"""Neither a boolean nor a string, which would be read as 1 or as what it spells; an integer is fine."""
+Whole = Annotated[int, Strict()]
+"""The same, of integers."""
+
 
 class PolicyModel(BaseModel):
     """Base of what a person writes: frozen, unknown keys refused, NaN and infinities refused."""
@@ -42,9 +56,13 @@ def is_absent(value: object) -> bool:
 class SchemeFigure(PolicyModel):
     """The figure that is accepted for one quantization scheme, or for exactly that mixture (`NVFP4 + FP8_BLOCK`)."""
 
-    scheme: str
-    value: float
-    source: str = Field(min_length=1)
+    scheme: str = Field(
+        min_length=1,
+        description="As inspection finds it, such as NVFP4, FP8_BLOCK, W4A16; or exactly a mixture of them, "
+        "NVFP4 + FP8_BLOCK. A mixture without a figure takes the strictest of its parts'.",
+    )
+    value: Number = Field(description="In the terms of the margin; never beyond its value, the ceiling.")
+    source: str = Field(min_length=1, description="Where the figure comes from; one that is changed brings its own.")
 
     @field_validator("scheme")
     @classmethod
@@ -53,30 +71,44 @@ class SchemeFigure(PolicyModel):
 
 
 class Margin(PolicyModel):
-    """How much may be lost.
+    """How much may be lost, by its `kind`; of recovery and retention 1 is nothing lost.
 
-    `max_value`: the figure itself, in its unit (a mean divergence, a quantile of it). `max_increase`: how much worse
-    than the baseline, in the metric's unit, whichever direction is better. `min_recovery`: branch / baseline of a
-    score, 1 = nothing lost. `min_retention`: perplexity_baseline / perplexity_branch, 1 = nothing lost. `max_count`:
-    how many may be counted. The baseline is the reference, or (`against: blessed`) what the branch's last blessed run
-    measured, compared cluster by cluster.
-
-    `max_share`: which share of the independent clusters (documents, sources) may lie beyond a threshold, each by its
-    worst document or by its own perplexity: `beyond`, in nats per token or unit, or `beyond_margins` times the margin
-    `of` another criterion.
+    Against the blessed run it is compared cluster by cluster. Of `max_share` each cluster counts by its worst document
+    or by its own perplexity.
 
     Where `schemes` name figures, `value` is the ceiling that holds whatever the scheme, and a branch of a scheme that
     has a figure is held to that one (`q36eval.gate.margins`).
     """
 
-    kind: MarginKind
-    value: float
-    against: Literal["reference", "blessed"] = "reference"
-    source: str = Field(min_length=1)
-    beyond: float | None = Field(default=None, gt=0, exclude_if=is_absent)
-    beyond_margins: float | None = Field(default=None, gt=0, exclude_if=is_absent)
-    of: CriterionId | None = Field(default=None, exclude_if=is_absent)
-    schemes: tuple[SchemeFigure, ...] = Field(default=(), exclude_if=is_absent)
+    kind: MarginKind = Field(
+        description="max_value: the figure itself. max_increase: so much worse than the baseline. min_recovery: "
+        "branch / baseline of a score. min_retention: perplexity of the baseline / of the branch. max_count: how "
+        "many may be counted. max_share: which share of the independent clusters may lie beyond a threshold."
+    )
+    value: Number = Field(description="In the metric's unit; a ratio for recovery and retention.")
+    against: Literal["reference", "blessed"] = Field(
+        default="reference",
+        description="The baseline: the reference (default), or the run that the branch was last blessed with.",
+    )
+    source: str = Field(min_length=1, description="Where the value comes from; a value that is changed brings its own.")
+    beyond: Number | None = Field(
+        default=None, gt=0, exclude_if=is_absent, description="Of max_share: the threshold, in nats per token or unit."
+    )
+    beyond_margins: Number | None = Field(
+        default=None,
+        gt=0,
+        exclude_if=is_absent,
+        description="Of max_share: the threshold as so many margins of the criterion `of`.",
+    )
+    of: CriterionId | None = Field(
+        default=None, exclude_if=is_absent, description="The criterion whose margin `beyond_margins` counts in."
+    )
+    schemes: tuple[SchemeFigure, ...] = Field(
+        default=(),
+        exclude_if=is_absent,
+        description="Figures by quantization scheme, of divergences and perplexities only; value is then the ceiling "
+        "that holds for every scheme. An inherited figure is changed by its scheme.",
+    )
 
     @model_validator(mode="after")
     def _names_its_threshold(self) -> "Margin":
@@ -139,51 +171,89 @@ class Informative(PolicyModel):
     (0.5^5). A fifth of the items is what a criterion may lose and still be called by its name.
     """
 
-    min_items: int = Field(default=5, ge=1)
-    min_share: float = Field(default=0.5, gt=0, le=1)
-    min_weight: float = Field(default=0.8, gt=0, le=1)
+    min_items: Whole = Field(
+        default=5, ge=1, description="The least items of a family that the reference answers right; 5."
+    )
+    min_share: Number = Field(
+        default=0.5,
+        gt=0,
+        le=1,
+        description="The least share of a family's items that it answers right, above chance; 0.5.",
+    )
+    min_weight: Number = Field(
+        default=0.8,
+        gt=0,
+        le=1,
+        description="The least share of all items that lie in the families that remain; 0.8.",
+    )
 
 
 class Criterion(PolicyModel):
     """One rule over one measurement.
 
-    `title` is what people call it, and decides nothing; without one it is made of the metric's label (`heading`).
-    `confidence` is the one-sided confidence of the bound that must lie inside the margin for PASS. `min_scored` and
-    `min_clusters` are the least items and independent clusters to judge on, clusters counted by weight (as many as
-    would weigh as much were they of equal size); without it unbounded figures ask for 30.
-
-    Every figure is judged as that of the population that its items stand for; `estimand` has no other value, and is
-    there because the hash of a policy is over it. Of the error rate of evidence that was laid out in blocks,
-    `looks_share` pays for stopping at any look, `midway_share` for one look where draws by the reference's margin end,
-    and the rest for the planned end (`stats.LookShares`).
+    Without `min_clusters`, which counts as many clusters as would weigh as much were they of equal size, unbounded
+    figures ask for 30. `estimand` has no other value, and is there because the hash of a policy is over it. The shares
+    of the error rate are of evidence that was laid out in blocks (`stats.LookShares`).
     `on_inconclusive: fail` refuses what is not proven good. `waivable: false` is for what no reviewer may excuse (a
     corrupt checkpoint, non-finite outputs). `informative` is there for margins against a baseline alone,
     with its defaults where nothing is said of it.
     """
 
-    id: CriterionId
-    title: str = Field(default="", exclude_if=is_absent)
-    probe: ProbeName
-    metric: str = Field(min_length=1)
-    slice: str = "all"
+    id: CriterionId = Field(description="Its name; an inherited criterion is changed by its id.")
+    title: str = Field(
+        default="",
+        max_length=80,
+        exclude_if=is_absent,
+        description="What people call it; by default the metric's own label. It decides nothing.",
+    )
+    probe: ProbeName = Field(description="The probe that measures it.")
+    metric: str = Field(min_length=1, description="The measurement, as `q36eval history show` names it.")
+    slice: str = Field(default="all", description="The part of what was asked; all by default.")
     margin: Margin
-    lanes: tuple[Lane, ...] = Field(min_length=1)
-    tier: Literal["blocking", "advisory"] = "blocking"
-    confidence: float = Field(default=0.975, gt=0.5, lt=1)
-    min_scored: int = Field(default=1, ge=1)
-    min_clusters: int | None = Field(default=None, ge=1)
-    informative: Informative | None = Field(default=None, validate_default=True)
-    estimand: Literal["population"] = "population"
-    looks_share: float = Field(default=0.2, gt=0, le=1)
-    midway_share: float = Field(default=0.4, ge=0, lt=1)
-    on_inconclusive: Literal["inconclusive", "fail"] = "inconclusive"
-    waivable: bool = True
-    note: str = ""
+    lanes: tuple[Lane, ...] = Field(min_length=1, description="The kinds of use that it is judged for.")
+    tier: Literal["blocking", "advisory"] = Field(
+        default="blocking", description="Whether it decides (default), or is shown beside it."
+    )
+    confidence: Number = Field(
+        default=0.975, gt=0.5, lt=1, description="One-sided, of the bound that must lie inside the margin; 0.975."
+    )
+    min_scored: Whole = Field(default=1, ge=1, description="The least items to judge on.")
+    min_clusters: Whole | None = Field(
+        default=None, ge=1, description="The least independent clusters (documents, draws), counted by weight."
+    )
+    informative: Informative | None = Field(
+        default=None,
+        validate_default=True,
+        description="What the reference must be able to do; for margins max_increase and min_recovery alone.",
+    )
+    estimand: Literal["population"] = Field(
+        default="population", description="What a figure is of: the population that its items stand for."
+    )
+    looks_share: Number = Field(
+        default=0.2, gt=0, le=1, description="Share of the error rate that pays for stopping at any look; 0.2."
+    )
+    midway_share: Number = Field(
+        default=0.4,
+        ge=0,
+        lt=1,
+        description="Share of the error rate for one look where draws by the reference's margin end; 0.4. The rest is "
+        "for the planned end.",
+    )
+    on_inconclusive: Literal["inconclusive", "fail"] = Field(
+        default="inconclusive", description="What it is where the evidence does not decide."
+    )
+    waivable: bool = Field(default=True, description="Whether a reviewer may excuse it; true by default.")
+    note: str = Field(default="", description="For whoever reads it.")
 
     @property
     def heading(self) -> str:
         """What people call it."""
         return criterion_title(self.title, self.probe, self.metric, self.slice)
+
+    @property
+    def name(self) -> str:
+        """What people call it, with the id that commands and waivers take."""
+        return f"{self.heading} ({self.id})"
 
     @property
     def look_shares(self) -> LookShares:
@@ -229,7 +299,28 @@ class Criterion(PolicyModel):
         return lanes
 
 
-class Policy(PolicyModel):
+class PolicyHead(PolicyModel):
+    """What a policy says of itself, in its file and whole."""
+
+    name: str = Field(min_length=1, description="What reports call it; never the name of a policy that it extends.")
+    description: str = Field(default="", description="What it is for.")
+    purpose: Purpose = Field(
+        default="release",
+        description="release: what passes may be released. pre-check: it finds damage, and its best answer is that it "
+        "found nothing (exit 3), never a release.",
+    )
+    alpha: Number = Field(
+        default=0.025, gt=0, lt=0.5, description="The chance of any false FAIL that Holm's correction leaves; 0.025."
+    )
+    max_attempts: Whole | None = Field(
+        default=None,
+        ge=1,
+        description="How many sets of answers of one deployment may be tried for a PASS; beyond that a PASS is "
+        "INCONCLUSIVE until a reviewer signs the run. Without it any number.",
+    )
+
+
+class Policy(PolicyHead):
     """All criteria, and `alpha`, the chance that Holm's correction leaves of any false FAIL.
 
     The `purpose` of a pre-check is to find damage soon: where it finds nothing, that is its best answer and never a
@@ -238,12 +329,8 @@ class Policy(PolicyModel):
     It is whole: what it inherited is in it. `lineage` names the policies that it was made of, the oldest first.
     """
 
-    name: str = Field(min_length=1)
-    description: str = ""
     purpose: Purpose = Field(default="release", exclude_if=is_release)
     lineage: tuple[str, ...] = ()
-    alpha: float = Field(default=0.025, gt=0, lt=0.5)
-    max_attempts: int | None = Field(default=None, ge=1)
     criteria: tuple[Criterion, ...] = Field(min_length=1)
 
     @model_validator(mode="after")

@@ -16,7 +16,7 @@ from q36eval.config.paths import Paths
 from q36eval.errors import UsageError
 from q36eval.files import YamlProblem, parse_yaml, real_path
 from q36eval.gate.policy import PAIRED_KINDS, Policy, stricter
-from q36eval.gate.policy_schema import KEYS, CriterionPart, InformativePart, MarginPart, PolicyFile, SchemePart
+from q36eval.gate.policy_schema import CriterionPart, InformativePart, MarginPart, PolicyFile, SchemePart
 from q36eval.schemes import mixture_name, parts_of
 
 FILE_ENDINGS = (".yaml", ".yml")
@@ -106,7 +106,7 @@ def _document(path: Path) -> dict[Any, Any]:
     except YamlProblem as error:
         raise _PolicyError(f"policy {path} is not valid YAML: {error}.") from error
     if not isinstance(document, dict):
-        raise _PolicyError(f"policy {path} must be a mapping with the keys {', '.join(KEYS[PolicyFile])}.")
+        raise _PolicyError(f"policy {path} must be a mapping with the keys {', '.join(PolicyFile.model_fields)}.")
     return document
 
 
@@ -148,7 +148,7 @@ def _keys_at(location: tuple[int | str, ...]) -> str:
     if location[:1] == ("criteria",):
         below = {"schemes": SchemePart, "margin": MarginPart, "informative": InformativePart}
         level = next((part for key, part in below.items() if key in location), CriterionPart)
-    return ", ".join(KEYS[level])
+    return ", ".join(level.model_fields)
 
 
 THRESHOLD_OF = ("beyond_margins", "of")

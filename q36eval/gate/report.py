@@ -1,8 +1,8 @@
-"""What the gate answers: per criterion, per lane and overall, and what would help. Pure data: replayable, printable."""
+"""What the gate answers: per criterion, per lane and overall. Pure data: replayable, printable."""
 
 from datetime import date, datetime
 from enum import StrEnum
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import Field, model_validator
 
@@ -14,55 +14,15 @@ from q36eval.metrics import criterion_title
 from q36eval.records import Counts, Direction, FailureCauses, Interval, Lane, ProbeFailure, ProbeName, Record, Verdict
 
 
-class ItemSource(Record):
-    """Items of a probe that another option of the gate would evaluate, by slice, those evaluated so far among them."""
-
-    probe: ProbeName
-    option: str
-    items: dict[str, int] = Field(default_factory=dict)
-
-
 class Supplies(Record):
-    """All that could be asked in addition. `draws` are those of every canary family now, `most_draws` the most.
+    """Draws of every canary family now, and the most that there can be.
 
     Only runs of earlier versions have `sources`.
     """
 
-    sources: tuple[ItemSource, ...] = ()
+    sources: tuple[dict[str, Any], ...] = ()
     draws: int | None = None
     most_draws: int = 1_000
-
-
-class MoreItems(Record):
-    """One way to more items: the option of the gate, how many `items` there are then, and the chance of PASS with them.
-
-    `chance` is at the loss and the flips that were observed, `chance_lossless` for a branch that truly loses nothing,
-    None where that cannot be said.
-    """
-
-    option: str
-    items: int = Field(ge=0)
-    chance: float = Field(ge=0, le=1)
-    chance_lossless: float | None = Field(default=None, ge=0, le=1)
-
-
-class Remedy(Record):
-    """What would help one criterion that is not decided.
-
-    `items` were evaluated (documents of a divergence); with `needed` a gate passes 4 times in 5 at the loss observed,
-    with `needed_lossless` where nothing is lost. `hopeless`: at the loss observed no number of items passes it. `note`
-    says why numbers do not help or cannot be given, `code` of which kind that is.
-    """
-
-    criterion: str
-    kind: str = "items"
-    items: int | None = None
-    needed: int | None = None
-    needed_lossless: int | None = None
-    hopeless: bool = False
-    options: tuple[MoreItems, ...] = ()
-    note: str = ""
-    code: str = Field(default="", exclude_if=is_absent)
 
 
 NOTHING_FOUND = "NOTHING FOUND"
@@ -242,6 +202,11 @@ class CriterionResult(Record):
         return f"{self.heading} ({self.id})"
 
     @property
+    def key(self) -> str:
+        """Key of the measurement that was judged, as `Measurement.key` writes it."""
+        return f"{self.probe}.{self.metric}[{self.slice}]"
+
+    @property
     def waived(self) -> bool:
         """Whether this criterion was set aside by waivers."""
         return bool(self.waived_by)
@@ -270,8 +235,8 @@ class GateReport(Record):
     `criteria` come by tier (blocking first), probe and id, whatever order the policy wrote them in. `stages` is the
     order of evaluation, and where it stopped. Where a sign-off is required and missing nothing passes: what only lacks
     it (`awaiting_sign_off`) is INCONCLUSIVE as a whole, and the lanes keep theirs. `attempts` is there where the same
-    deployment was gated by the same criteria before, `remedies` say of an INCONCLUSIVE what would help. Of a
-    pre-check nothing passes: what would have is INCONCLUSIVE with the headline that nothing was found.
+    deployment was gated by the same criteria before. Of a pre-check nothing passes: what would have is INCONCLUSIVE,
+    and its headline says that nothing was found.
     """
 
     schema_version: Literal[2] = 2
@@ -289,8 +254,15 @@ class GateReport(Record):
     awaiting_sign_off: bool = False
     signed_by: tuple[SignOff, ...] = ()
     attempts: Attempts | None = None
-    remedies: tuple[Remedy, ...] = ()
     notes: tuple[str, ...] = ()
+
+    @model_validator(mode="before")
+    @classmethod
+    def _as_kept_by_earlier_versions(cls, given: Any) -> Any:
+        """Their reports also held what would help."""
+        return (
+            {name: value for name, value in given.items() if name != "remedies"} if isinstance(given, dict) else given
+        )
 
     @property
     def of_server_alone(self) -> bool:

@@ -11,13 +11,12 @@ from pydantic import ValidationError
 from q36eval.errors import UsageError
 from q36eval.files import canonical_json
 from q36eval.gate import Circumstances, GateReport, Policy, SignOff, Stage, Waiver, decide
-from q36eval.gate.remedies import remedies
 from q36eval.history.attempts import tried_before
 from q36eval.history.records import RunRecord
 from q36eval.history.store import History
 from q36eval.records import DeploymentIdentity, Measurement, ProbeFailure, ProbeName
 
-OMITTED_WHEN_EMPTY = ("attempts", "remedies")
+OMITTED_WHEN_EMPTY = ("attempts",)
 """Fields of a report that its hash leaves out where they are empty."""
 
 PLANNED = "items_planned"
@@ -177,7 +176,7 @@ def _decided(
     require_sign_off: bool,
     sign_offs: tuple[SignOff, ...],
 ) -> GateReport:
-    report = decide(
+    return decide(
         policy,
         evidence.measurements,
         circumstances.waivers,
@@ -190,10 +189,6 @@ def _decided(
         sign_offs=sign_offs,
         tried=circumstances.tried,
     )
-    if circumstances.supplies is None:
-        return report
-    helping = remedies(report, policy, evidence.measurements, circumstances.supplies)
-    return report.model_copy(update={"remedies": helping})
 
 
 def report_sha256(report: GateReport) -> str:
@@ -203,7 +198,7 @@ def report_sha256(report: GateReport) -> str:
     that is there in words: a signature under a report from before codes existed still holds.
     """
     body = json.loads(report.model_dump_json())
-    for coded in (*body["criteria"], *body["remedies"]):
+    for coded in body["criteria"]:
         coded.pop("code", None)
     body = {name: value for name, value in body.items() if name not in OMITTED_WHEN_EMPTY or value}
     return hashlib.sha256(canonical_json(body, compact=True).encode()).hexdigest()

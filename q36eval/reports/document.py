@@ -192,12 +192,7 @@ class Document:
             for gap in self.gaps
             if gap.stage is None and not gap.judged and not gap.told
         )
-        helping = (
-            Entry(story.remedy_text(remedy), (names[remedy.criterion].name,))
-            if remedy.criterion in names
-            else Entry(story.remedy_text(remedy), (remedy.criterion,))
-            for remedy in report.remedies
-        )
+        helping = (Entry(text, (result.name,)) for result, text in story.helping(report))
         stages = (Entry(story.stage_text(stage, report), (stage.name,)) for stage in report.stages)
         return (
             Section(story.TITLE, tuple(answers)),

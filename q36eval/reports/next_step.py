@@ -12,9 +12,7 @@ from q36eval.gate.report import CriterionResult, CriterionVerdict, GateReport, W
 from q36eval.inert_text import plain
 from q36eval.records import ProbeName, Verdict
 from q36eval.reports.story import (
-    chance_text,
     decided_by,
-    names_text,
     no_release_text,
     stopped_early,
     waits_for_signature,
@@ -211,11 +209,13 @@ def _after_inconclusive(report: GateReport, run: "RunRecord", since: Since) -> I
             "q36eval ui", f"shows why the reference fails the items of {named}: a larger budget, or other items"
         )
     if any(result.verdict is CriterionVerdict.INCONCLUSIVE for result in open_):
-        if report.remedies:
-            yield from _more_items(report, run)
-            return
         if not _asked_whole(report, run):
             yield NextStep(f"q36eval gate {branch_option(run)} --exhaustive", "evaluates every item of the suite")
+        supplies = None if run.circumstances is None else run.circumstances.supplies
+        of_canaries = any(result.probe is ProbeName.CANARIES for result in open_)
+        if of_canaries and supplies is not None and supplies.draws is not None and supplies.draws < supplies.most_draws:
+            draws = min(supplies.most_draws, 2 * supplies.draws)
+            yield NextStep(f"q36eval gate {branch_option(run)} --draws {draws}", "more draws of each canary family")
         yield NextStep(
             f"q36eval gate {branch_option(run)} --suite NAME", "a larger suite: more items narrow the interval"
         )
@@ -225,17 +225,6 @@ def _beyond_the_reference(result: CriterionResult) -> bool:
     """Whether it was not measured since the reference cannot do it: measured again, it would be as it is."""
     competence = result.competence
     return result.verdict is CriterionVerdict.NOT_MEASURED and competence is not None and bool(competence.left_out)
-
-
-def _more_items(report: GateReport, run: "RunRecord") -> Iterator[NextStep]:
-    """The options that help most criteria, those of the greatest chance first."""
-    offered: dict[str, list[tuple[str, float]]] = {}
-    for remedy in report.remedies:
-        for option in remedy.options:
-            offered.setdefault(option.option, []).append((remedy.criterion, option.chance))
-    for options, helped in sorted(offered.items(), key=lambda each: -max(chance for _, chance in each[1])):
-        chances = (f"{names_text(report, [name])}: chance of PASS {chance_text(chance)}" for name, chance in helped)
-        yield NextStep(f"q36eval gate {branch_option(run)} {options}", ", ".join(chances))
 
 
 def _asked_whole(report: GateReport, run: "RunRecord") -> bool:

@@ -9,6 +9,7 @@ from q36eval.engines.comparability import shared_words
 from q36eval.gate.attempts import Attempts
 from q36eval.gate.competence import causes_words, family_words, is_able
 from q36eval.gate.declaration import no_release
+from q36eval.gate.headroom import times_the_items
 from q36eval.gate.policy import Informative
 from q36eval.gate.report import (
     CERTAIN,
@@ -16,8 +17,6 @@ from q36eval.gate.report import (
     CriterionVerdict,
     GateReport,
     LaneResult,
-    MoreItems,
-    Remedy,
     Stage,
     StageState,
 )
@@ -180,33 +179,20 @@ def not_evaluated(report: GateReport) -> frozenset[str]:
     )
 
 
-def remedy_text(remedy: Remedy) -> str:
-    """What would help one criterion, with the chance of PASS then."""
-    if remedy.note:
-        return remedy.note
-    parts = [f"{remedy.items or 0:,} {remedy.kind} were evaluated"]
-    if remedy.needed is not None:
-        parts.append(f"at the loss observed {remedy.needed:,} pass 4 times in 5")
-    elif remedy.hopeless:
-        parts.append("at the loss observed no number of them passes")
-    if remedy.needed_lossless is not None:
-        parts.append(f"were nothing lost, {remedy.needed_lossless:,} would")
-    parts += [_option_text(option, remedy.kind) for option in remedy.options]
-    if not remedy.options and remedy.kind == "items":
-        parts.append("more of them come with a larger suite (--suite NAME)")
-    elif not remedy.options:
-        parts.append("more of them come with a larger corpus (--corpus FILE)")
-    return "; ".join(parts)
+def help_text(result: CriterionResult) -> str | None:
+    """How many more items would decide an open criterion; None where that is not what it lacks."""
+    times = times_the_items(result)
+    if result.waived or result.tier != "blocking" or times is None:
+        return None
+    if math.isinf(times):
+        return "at the loss found no number of items passes"
+    return f"about {max(1.1, times):.2g} times the items would pass 4 times in 5 at the loss found"
 
 
-def _option_text(option: MoreItems, kind: str) -> str:
-    lossless = "" if option.chance_lossless is None else f", {chance_text(option.chance_lossless)} were nothing lost"
-    return f"{option.option} evaluates {option.items:,} {kind}: chance of PASS {chance_text(option.chance)}{lossless}"
-
-
-def chance_text(chance: float) -> str:
-    """A chance to whole per cents, which is as much as it is known."""
-    return "under 1 %" if chance < 0.01 else "over 99 %" if chance > 0.99 else f"{100 * chance:.0f} %"
+def helping(report: GateReport) -> list[tuple[CriterionResult, str]]:
+    """The criteria of an INCONCLUSIVE that more items may decide, each with how many."""
+    told = ((result, help_text(result)) for result in report.criteria if report.verdict is Verdict.INCONCLUSIVE)
+    return [(result, text) for result, text in told if text is not None]
 
 
 def notes(report: GateReport, run: "RunRecord | None") -> tuple[str, ...]:

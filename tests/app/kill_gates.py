@@ -10,6 +10,7 @@ import os
 import random
 import signal
 import sys
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ import safetensors.torch  # noqa: F401 (once here, and not in every fork)
 import q36eval.kl.floor
 import q36eval.run.preflight
 from q36eval.app.targets import load_family, resolve
+from q36eval.canaries.probe import CanaryProbe
 from q36eval.canaries.specification import load_specs
 from q36eval.config import Paths
 from q36eval.engines import EngineOptions, open_engine
@@ -26,11 +28,10 @@ from q36eval.evals.probe import EvalsProbe
 from q36eval.history import History, RunState
 from q36eval.kl.corpus import load_corpus
 from q36eval.kl.probe import KLProbe
-from q36eval.probes import Probe, Progress
+from q36eval.probes import Probe, Progress, WorkItem
 from q36eval.records import Lane, ProbeName
 from q36eval.run.measure import measure
 from q36eval.run.request import Request
-from tests.app.kill_captures import FewCanaries
 from tests.evals.small_suite import ROOT, write_small_suite
 from tests.kills import killed_after, whole
 from tests.q36eval.gate.evidence import only
@@ -39,6 +40,16 @@ from tests.small_corpus import write_corpus
 POLICY = only("max_value", 0.5, id="kl", min_clusters=1, lanes=tuple(Lane))
 COUNTS = {f"mmlu{kind}/law.jsonl": 15 for kind in ("", "_dev")}
 ALONE = EngineOptions()
+
+
+class FewCanaries(CanaryProbe):
+    """Few and short, so that a gate takes seconds and a capture holds answers beside tensors."""
+
+    def plan(self, tokenizer: Any) -> list[WorkItem]:
+        return [
+            replace(item, generations=tuple(replace(request, max_new_tokens=16) for request in item.generations))
+            for item in super().plan(tokenizer)[:5]
+        ]
 
 
 class Killing(Progress):

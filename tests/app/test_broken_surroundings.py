@@ -94,9 +94,7 @@ def test_a_pickle_in_place_of_the_weights_is_never_unpickled(tmp_path: Path, wei
     assert not ran.exists()
 
 
-@pytest.mark.parametrize(
-    "option", ["--branch", "--policy", "--family", "--corpus", "--waivers-from", "--out", "--reference", "--suite"]
-)
+@pytest.mark.parametrize("option", ["--branch", "--policy", "--waivers-from", "--out", "--suite"])
 def test_a_link_to_itself_is_one_sentence(option: str, tmp_path: Path) -> None:
     loop = tmp_path / "loop.yaml"
     loop.symlink_to(loop)
@@ -115,16 +113,6 @@ def on_a_disk(state: Path, options: str, filled: str, *arguments: str) -> "subpr
     command = ["unshare", "-rm", "bash", "-c", line, "bash", *COMMAND, *arguments]
     environment = os.environ | {"Q36EVAL_STATE": str(state), "PYTHONPATH": str(REPOSITORY), "COLUMNS": "400"}
     return subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-
-
-@pytest.mark.long
-def test_a_disk_without_room_for_another_file_is_refused(tmp_path: Path, weights: tuple[str, ...]) -> None:
-    state = tmp_path / "state"
-    fill = f"(while touch {state}/$((i+=1)); do :; done 2>/dev/null; true)"
-    done = on_a_disk(state, "size=50m,nr_inodes=20", fill, "gate", "--branch", "bf16", *weights)
-    assert done.returncode == 2
-    assert "[folder-unwritable]" in said(done.stderr)
-    assert "inspecting" not in done.stderr
 
 
 @pytest.mark.long

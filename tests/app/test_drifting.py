@@ -7,7 +7,6 @@ import pytest
 
 import q36eval.run.drift as drifting
 from q36eval.app.reviewing.redecision import decide_again
-from q36eval.errors import StorageError
 from q36eval.gate import Waiver
 from q36eval.history import History, KeptDrift
 from q36eval.run.drift import drift_of, followed, keep_drifts, read_kept, standing_drift
@@ -77,26 +76,6 @@ def test_whatever_changes_where_a_branch_stands_keeps_it_anew(history: History, 
     assert is_kept(history)
 
 
-def test_a_history_that_cannot_be_written_hinders_nobody(history: History, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(*given: object) -> None:
-        raise StorageError("file-unwritable", "the disk is full")
-
-    monkeypatch.setattr(History, "keep_drift", refuse)
-    keep_drifts(history)
-    assert not is_kept(history)
-    assert standing_drift(history, *MAIN).worse
-
-
-def test_the_server_s_helper_keeps_all_that_is_not_kept(history: History, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("Q36EVAL_HISTORY", history.name)
-    monkeypatch.setattr(drifting.os, "nice", lambda by: 0)
-    drifting.main()
-    assert is_kept(history)
-    monkeypatch.setenv("Q36EVAL_HISTORY", f"{history.name}.missing")
-    drifting.main()
-    assert not Path(f"{history.name}.missing").exists()
-
-
 def test_what_was_found_while_somebody_wrote_is_not_kept_under_the_state_before(
     history: History, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -125,26 +104,3 @@ def test_runs_that_never_ended_do_not_hide_the_newest_verdict(
         history.start_run(family="sandbox", branch="main", identity=None, reference_identity=None)
     assert before
     assert drifting.judged_keys(history, *MAIN) == before
-
-
-@pytest.mark.long
-def test_whatever_breaks_while_it_is_kept_is_no_crash_and_leaves_other_branches_theirs(
-    history: History, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    judge_run(history, 2, DAY, branch="a")
-    standing = drifting._standing
-
-    def broken(history: History, family: str, branch: str) -> object:
-        return 1 / 0 if branch == "a" else standing(history, family, branch)
-
-    monkeypatch.setattr(drifting, "_standing", broken)
-    keep_drifts(history)
-    assert set(history.kept_drifts()) == {MAIN}
-    monkeypatch.setattr(History, "fingerprints", lambda *of: 1 / 0)
-    keep_drifts(history)
-
-
-def test_of_what_was_not_asked_nothing_is_said(history: History) -> None:
-    found = drift_of(history, *MAIN, containing="failure")
-    assert (found.watched, found.never_measured) == (1, ())
-    assert "never measured" not in found.statement

@@ -12,8 +12,6 @@ from torch import Tensor
 import q36eval.run.preflight
 from q36eval.engines import EngineOptions
 from q36eval.errors import EngineError, UsageError
-from q36eval.gate.margins import QUANTIZED_TENSORS
-from q36eval.gate.policy_file import read_policy
 from q36eval.history import History, RunRecord, RunState
 from q36eval.history.decisions import replayed
 from q36eval.kl.corpus import CorpusDocument
@@ -87,15 +85,13 @@ def damaged(tmp_path: Path, change: Callable[[dict[str, Tensor]], object]) -> Pa
     return copy
 
 
-@pytest.mark.parametrize("damage", ["renamed", "removed", "added"])
+@pytest.mark.parametrize("damage", ["renamed", "added"])
 def test_a_checkpoint_with_one_wrong_tensor_fails_with_its_name(gate: Gates, tmp_path: Path, damage: str) -> None:
     def change(tensors: dict[str, Tensor]) -> None:
         if damage == "added":
             tensors["model.layers.2.surplus.weight"] = tensors["lm_head.weight"].clone()
             return
-        moved = tensors.pop(PACKED)
-        if damage == "renamed":
-            tensors[PACKED.replace("o_proj", "out_proj")] = moved
+        tensors[PACKED.replace("o_proj", "out_proj")] = tensors.pop(PACKED)
 
     run = gate(damaged(tmp_path, change))
     assert run.report is not None
@@ -133,22 +129,6 @@ def test_damage_that_loads_is_found_before_anything_is_asked(gate: Gates, tmp_pa
     # the policy guards one lane only; damage fails the other too
     assert set(run.report.decisive) == {"intact", "integrity.damaged-checkpoint"}
     assert not gate.history.items(run.id)
-
-
-@pytest.mark.long
-def test_a_whole_branch_has_every_measurement_of_the_static_probe(gate: Gates) -> None:
-    policy = read_policy(REPOSITORY / "data" / "policies" / "sandbox.yaml")
-    asked = {criterion.metric for criterion in policy.criteria if criterion.probe is ProbeName.WEIGHTS}
-    measured = gate.history.measurements(gate("gptq-int4").id)
-    found = {(m.metric, m.slice): m.value for m in measured if m.probe is ProbeName.WEIGHTS}
-    assert len(asked) == 7
-    assert {figure for figure in found if figure[0] != QUANTIZED_TENSORS} == {(metric, "all") for metric in asked}
-    assert {found[metric, "all"] for metric in asked} == {0.0}
-    # margins may depend on the scheme: three projections of every expert in every layer
-    shape = json.loads((REPOSITORY / "data" / "sandbox" / "bf16" / "config.json").read_text(encoding="utf-8"))
-    experts = 3.0 * shape["num_experts"] * shape["num_hidden_layers"]
-    by_scheme = {name: count for (metric, name), count in found.items() if metric == QUANTIZED_TENSORS}
-    assert by_scheme == {"all": experts, "W4A16": experts}
 
 
 def test_another_tokenizer_is_a_fault_and_nothing_is_compared(gate: Gates, tmp_path: Path) -> None:

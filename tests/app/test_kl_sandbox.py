@@ -61,13 +61,6 @@ def by_key(history: History, run: RunRecord) -> dict[str, Measurement]:
     return {m.key: m for m in history.measurements(run.id)}
 
 
-@pytest.mark.parametrize("placement", ["packed", "layers"])
-def test_where_weights_lie_moves_no_figure(placement: str, gates: Gates, history: History, measured: RunRecord) -> None:
-    run = gates("fp8-head", engine=EngineOptions(placement=placement))
-    assert run.identity == measured.identity
-    assert by_key(history, run) == by_key(history, measured)
-
-
 @pytest.mark.parametrize("placement", ["decoded", "packed", "layers"])
 def test_a_layer_that_cannot_be_decoded_is_the_same_proven_fault_wherever_weights_lie(
     placement: str, gates: Gates, history: History, tmp_path: Path

@@ -170,21 +170,6 @@ def test_an_endless_template_fails_also_where_it_is_declared(
     renderer().close()
 
 
-def test_the_references_own_template_declared_changes_nothing_and_says_so(
-    gate: TemplateGates, state: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def asked(*_: object) -> None:
-        raise AssertionError("prompts were written again")
-
-    monkeypatch.setattr(CanaryProbe, "in_own_template", asked)
-    sha256 = chat_template_sha256(folder_of("main"))
-    run = gate(folder_of("main"), sha256)
-    text = FORMATS["markdown"].text(document_of(run, gate.history))
-    assert "is the reference's: nothing changes" in text
-    told = command("inspect", "main", "--family", str(state / "declared.yaml"), state=state)
-    assert (told.returncode, "the declaration changes nothing" in told.stdout) == (0, True)
-
-
 def test_a_run_is_resumed_with_the_declaration_it_began_with(
     gate: TemplateGates, repaired: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -10,15 +10,14 @@ import pytest
 
 from q36eval.app.targets import load_family, resolve
 from q36eval.config import Paths
-from q36eval.engines import EngineSettings, open_engine, resident
+from q36eval.engines import resident
 from q36eval.engines.resident import ResidentEngine
 from q36eval.errors import UsageError
-from q36eval.history import EventKind, History
+from q36eval.history import History
 from q36eval.kl.corpus import CorpusDocument
 from q36eval.kl.probe import KLProbe
 from q36eval.records import ProbeName
 from q36eval.run import workload
-from q36eval.run.branch import Running
 from q36eval.run.memory_report import BATCHES
 from q36eval.run.pack import Estimate, Size
 from q36eval.run.request import Request
@@ -134,57 +133,6 @@ def test_the_batches_are_those_that_are_computed_and_times_are_known_afterwards(
     (stage,) = after.stages
     assert stage.deployment == "fp8-head", "the reference is captured"
     assert stage.seconds == history.get_run(run.id).timings["kl"]
-
-
-def test_a_resumed_run_with_other_batches_says_so(tmp_path: Path) -> None:
-    history = History.open(f"sqlite:///{tmp_path}/history.sqlite")
-    run = history.start_run(
-        family="f", branch="b", identity=None, reference_identity=None, policy=None, suites={}, provenance={}
-    )
-    engine = open_engine(EngineSettings(Path(__file__).parents[2] / "data" / "sandbox" / "bf16"))
-    assert isinstance(engine, ResidentEngine)
-    heard, running = Heard(), object.__new__(Running)
-    running.history, running.run, running.progress = history, run, heard
-    running._note_batches(engine)
-    running._note_batches(engine)
-    assert len(heard.said) == 2, "the same again is no news"
-    engine.__dict__["plan"] = replace(engine.plan, rows=48, short=True)
-    running._note_batches(engine)
-    assert "Memory is short here" in heard.said[2]
-    assert heard.said[3].startswith(
-        "The run was begun with 2,048 tokens scored, 16,384 read and 192 answers at a time; from"
-    )
-    assert [(event.kind, event.message) for event in history.events(run.id)] == [(EventKind.RETRY, heard.said[3])]
-
-
-@pytest.mark.long
-def test_what_ran_out_of_memory_is_counted_and_said_and_judged_as_ever(
-    request_of: Callable[[Paths], Request], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    import torch
-
-    from q36eval.run.measure import measure
-
-    own = ResidentEngine._score_batch
-
-    def score_batch(self: ResidentEngine, batch: Any) -> Any:
-        if len(batch) > 2:
-            raise torch.OutOfMemoryError("as if")
-        return own(self, batch)
-
-    heard = Heard()
-    monkeypatch.setattr(ResidentEngine, "_score_batch", score_batch)
-    monkeypatch.setenv("Q36EVAL_STATE", str(tmp_path))
-    paths = Paths.default()
-    history = History.open(paths.history_url)
-    run = measure(request_of(paths), paths, history, heard)
-    assert (
-        len([sentence for sentence in heard.said if sentence.startswith("Memory ran out ")]) == 2
-    )  # reference and branch
-    assert heard.said.count("A batch ran out of memory; it is computed in parts, and so are others that do.") == 2
-    assert not history.failures(run.id)
-    assert all(figure.counts.errored == 0 for figure in history.measurements(run.id))
-    assert any("Memory ran out" in event.message for event in history.events(run.id))
 
 
 def test_no_room_is_refused_before_the_work() -> None:

@@ -32,15 +32,10 @@ def line_with(pattern: str, captured: pytest.CaptureFixture[str]) -> str:
     raise AssertionError(f"no line like {pattern!r} in {text!r}")
 
 
-def test_what_comes_before_the_first_stage_is_told_too(
-    shown: ConsoleProgress, capfd: pytest.CaptureFixture[str]
-) -> None:
-    assert line_with("so far", capfd) == "preparing, under 5 s so far"
-
-
 def test_a_stage_with_counts_says_how_many_how_fast_and_what_remains(
     shown: ConsoleProgress, capfd: pytest.CaptureFixture[str]
 ) -> None:
+    assert line_with("so far", capfd) == "preparing, under 5 s so far"
     shown.stage("capturing the reference", 5699)
     assert line_with("items", capfd) == "capturing the reference: 5,699 items"
     shown.advance(1140)

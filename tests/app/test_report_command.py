@@ -1,7 +1,6 @@
 """`q36eval report` and the reports of a gate: each format from history, in the place it was asked for."""
 
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -112,30 +111,3 @@ def test_a_step_that_ends_without_a_verdict_says_so_where_it_is_looked_for(comma
         code, out, err = command("gate", "--branch", "bf16", *arguments, workflow=True)
         assert (code, (out + err).count("::error title=q36eval of bf16::not judged")) == (2, 1)
         assert ("--json" in arguments) == (not out.startswith("::error"))
-
-
-@pytest.mark.long
-def test_a_report_shows_the_answers_that_decided(tmp_path: Path) -> None:
-    """Required prompts first, whole and inert in every format; a run that passed shows none."""
-    from tests.app.dashboard.written_history import HOSTILE, write_history
-
-    runs = write_history(tmp_path / "history.sqlite")
-    history = History.open(tmp_path / "history.sqlite")
-    assert document_of(runs["pass"], history).answers == ()
-    failed = document_of(runs["ruined"], history)
-    assert len(failed.answers) == 3
-    required = [answer.required for answer in failed.answers]
-    assert required[0]
-    assert required == sorted(required, reverse=True)
-    for name, spec in FORMATS.items():
-        text = spec.text(failed)
-        if name in ("markdown", "html", "github"):
-            assert text.count("Výhodnější je pevná sleva.") >= 2, name
-            assert failed.answers[0].name.partition("-")[0] in text
-    hostile = replace(failed, answers=[replace(failed.answers[0], branch=f"```\n</pre>{HOSTILE}", name=HOSTILE)])
-    html = FORMATS["html"].text(hostile)
-    assert "<script>" not in html
-    assert "</pre>&lt;" not in html
-    markdown = FORMATS["markdown"].text(hostile)
-    assert "\n````text\n```\n</pre><script>" in markdown, "inside a fence that the answer cannot end"
-    assert "<summary>required prompt &lt;script&gt;" in markdown

@@ -24,7 +24,6 @@ def earlier(tmp_path_factory: pytest.TempPathFactory) -> Path:
     "options",
     [
         ["--branch", "nope"],
-        ["--branch", "bf16", "--policy", "nope"],
         ["--branch", "bf16", "--engine-arg", "nope=1"],
         ["--branch", "bf16", "--branch", "main", "--resume", "nope"],
     ],

@@ -9,10 +9,8 @@ import torch
 
 from q36eval.app import sandbox as branches
 from q36eval.app.sandbox import read_raw
-from q36eval.checkpoints import checkpoint_sha256, load_model, open_checkpoint, tokenizer_sha256
-from q36eval.checkpoints.kv_cache import declared_kv_cache_dtype
-from q36eval.errors import CorruptCheckpointError, UsageError
-from tests.branches import folder_of
+from q36eval.checkpoints import checkpoint_sha256, load_model, tokenizer_sha256
+from q36eval.errors import CorruptCheckpointError
 from tests.raising import raises
 
 SANDBOX = branches.SANDBOX_DIR
@@ -72,30 +70,6 @@ def test_what_a_recipe_leaves_alone_is_the_reference_byte_for_byte(name: str, bu
     assert all(tensors[tensor] == reference[tensor] for tensor in plain)
 
 
-@pytest.mark.parametrize(("name", "weight"), [("main", "lm_head"), ("fp8-head-embed", "model.embed_tokens")])
-def test_branches_that_differ_from_fp8_head_in_one_weight_differ_in_nothing_else(name: str, weight: str) -> None:
-    one, other = read_raw(folder_of(name)), read_raw(SANDBOX / "fp8-head")
-    differing = {name for name in one.keys() | other.keys() if one.get(name) != other.get(name)}
-    assert differing == {f"{weight}.weight", f"{weight}.weight_scale"}
-
-
-def test_the_mixed_branch_is_what_the_exporter_wrote_but_for_what_is_published(built: Path) -> None:
-    """config.json says nothing of the KV cache, and experts kept the scales of inputs that are not quantized."""
-    folder = branches.build("nvfp4-mixed", SANDBOX, built)
-    config, own = (json.loads((folder / name).read_text()) for name in ("config.json", "hf_quant_config.json"))
-    declared, exported = config["quantization_config"], own["quantization"]
-    assert declared["quantized_layers"] == exported["quantized_layers"]
-    algorithms = {entry["quant_algo"] for entry in exported["quantized_layers"].values()}
-    assert (exported["quant_algo"], algorithms) == ("MIXED_PRECISION", {"FP8", "W4A16_NVFP4"})
-    assert "kv_cache_scheme" not in declared
-    assert exported["kv_cache_quant_algo"] == "FP8"
-    assert declared_kv_cache_dtype(open_checkpoint(folder)) == "fp8_e4m3"
-    mixed, experts = read_raw(folder), read_raw(folder_of("nvfp4-modelopt"))
-    of_experts = {name for name in experts if ".mlp.experts." in name}
-    assert {name for name in of_experts if mixed[name] == experts[name]} == of_experts
-    assert load_model(folder).report.quantized_inputs == 4 * 2 + 3 * 4, "of FP8 modules alone"
-
-
 def test_building_again_gives_the_same_bytes_and_a_damaged_build_is_replaced(tmp_path: Path) -> None:
     first = checkpoint_sha256(branches.build("int2-experts", SANDBOX, tmp_path))
     (tmp_path / "int2-experts" / "config.json").write_text("{}")
@@ -112,11 +86,6 @@ def test_damage_to_committed_files_is_found(tmp_path: Path) -> None:
     assert any("fp8-head/model.safetensors differs" in problem for problem in branches.verify(tmp_path))
     with raises(CorruptCheckpointError, "sandbox-damaged", "fp8-head/model.safetensors"):
         branches.build("fp8-head", tmp_path)
-
-
-def test_unknown_branch_is_a_usage_error_with_the_names() -> None:
-    with raises(UsageError, "branch-unknown", "fp8-head-embed"):
-        branches.build("fp9-head", SANDBOX)
 
 
 def test_an_empty_folder_is_no_branch(tmp_path: Path) -> None:

@@ -53,7 +53,7 @@ from q36eval.records import ProbeName
 from q36eval.reports.deciding_answers import ANSWERS_TITLE
 from q36eval.reports.document import TEMPLATE_TITLE
 from q36eval.reports.next_step import next_steps
-from q36eval.reports.story import decided_title, not_evaluated, notes, remedy_text, template_lines
+from q36eval.reports.story import decided_title, helping, not_evaluated, notes, template_lines
 from q36eval.reports.ui_address import evidence_place
 
 PROBES = {"kl": "KL", "evals": "Evals", "canaries": "Canaries"}
@@ -193,12 +193,12 @@ def _draw_gaps(reader: Reader, run: RunRecord) -> None:
             st.warning("Probes without figures")
             for failure in failures:
                 st.text(line(f"{failure.probe} {failure.kind}: {failure.reason}"))
-    helping = () if run.report is None else run.report.remedies
-    if helping:
+    helped = [] if run.report is None else helping(run.report)
+    if helped:
         with st.container(border=True):
             st.caption("What would help")
-            for remedy in helping:
-                st.text(line(f"{remedy.criterion}: {remedy_text(remedy)}"))
+            for result, text in helped:
+                st.text(line(f"{result.name}: {text}"))
     template = template_lines(run)
     if template:
         with st.container(border=True):

@@ -1,10 +1,13 @@
 """The decision's rules, one by one; what holds of any evidence is in test_decide_properties.py."""
 
+import math
 from datetime import UTC, datetime
+from statistics import NormalDist
 
 import pytest
 
 from q36eval.gate import CriterionVerdict, GateReport, Policy, SignOff, decide
+from q36eval.gate.headroom import times_the_items
 from q36eval.records import Counts, Lane, ProbeFailure, ProbeName, Verdict
 from tests.q36eval.gate.evidence import accuracy, census, divergence, only, small_evidence, small_policy
 
@@ -146,12 +149,6 @@ def test_what_has_no_bound_has_no_distance() -> None:
     assert (refused.criteria[0].verdict, refused.criteria[0].to_turn) == (CriterionVerdict.INCONCLUSIVE, None)
 
 
-def test_a_policy_that_refuses_what_is_not_proven_shows_how_much_proof_is_missing() -> None:
-    strict = with_margins(0.9, 0.1, on_inconclusive="fail")
-    lenient, refused = (result(decide(p, small_evidence(mmlu_lost=18)), "mmlu") for p in (small_policy(), strict))
-    assert (refused.verdict, refused.to_turn) == (CriterionVerdict.FAIL, lenient.to_turn)
-
-
 def test_the_clearest_failure_comes_first_and_the_nearest_pass_is_named() -> None:
     both_lanes = with_margins(0.9, 0.1, lanes=(Lane.STRUCTURED, Lane.FREEFORM))
     failed = decide(both_lanes, small_evidence(mmlu_lost=60, tools_broken=150))
@@ -187,3 +184,16 @@ def test_a_signature_turns_no_other_verdict(lost: int) -> None:
     for signatures in ((), (SIGNED,)):
         asked = decide(small_policy(), small_evidence(mmlu_lost=lost), require_sign_off=True, sign_offs=signatures)
         assert asked.model_copy(update={"signed_by": ()}) == found
+
+
+def test_the_items_that_would_decide_give_four_passes_in_five() -> None:
+    """Then the bound of a normal mean lies inside the limit with probability 0.8, as power is defined."""
+    mmlu = result(decide(small_policy(), small_evidence(mmlu_lost=18)), "mmlu")
+    near = mmlu.model_copy(update={"loss": (mmlu.loss or 0) / 2})
+    times = times_the_items(near)
+    assert times is not None
+    normal, error = NormalDist(), (near.loss_interval.upper - near.loss) / NormalDist().inv_cdf(near.confidence)
+    room = near.limit - near.loss - normal.inv_cdf(near.confidence) * error / math.sqrt(times)
+    assert normal.cdf(room / (error / math.sqrt(times))) == pytest.approx(0.8)
+    assert times_the_items(near.model_copy(update={"loss": near.limit})) == math.inf
+    assert times_the_items(near.model_copy(update={"code": "too-few-clusters"})) is None

@@ -7,7 +7,6 @@ import pytest
 
 from q36eval.gate import GateReport, Policy, decide
 from q36eval.gate.noise import NoiseFloor, below_floor, margins_below_floor
-from q36eval.gate.remedies import remedies
 from q36eval.records import Measurement, ProbeName, Verdict
 from tests.q36eval.gate.evidence import census, divergence, only, perplexity
 
@@ -40,15 +39,6 @@ def test_a_margin_below_the_floor_is_inconclusive_in_replay_whatever_the_branch_
     # nor is a branch failed by a margin that the reference itself could not keep
     assert decided([], margin=1e-7).verdict is Verdict.FAIL
     assert decided([floor(2e-7)], margin=1e-7).verdict is Verdict.INCONCLUSIVE
-
-
-def test_only_a_margin_below_the_floor_is_said_to_lie_below_it() -> None:
-    for floors, told in ([floor(2e-4)], True), ([floor(1e-6)], False):
-        asked, found = policy(min_clusters=len(DOCUMENTS) + 1), [divergence(DOCUMENTS), *floors]
-        report = decide(asked, found)
-        assert report.verdict is Verdict.INCONCLUSIVE
-        (remedy,) = remedies(report, asked, found)
-        assert (remedy.code == "below-noise-floor") is told
 
 
 def test_a_margin_at_the_floor_is_judged_and_one_of_no_number_refuses() -> None:

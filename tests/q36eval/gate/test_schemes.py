@@ -1,6 +1,5 @@
 """Margins by scheme: which holds for what the weights probe found, under one ceiling, and never by a declared name."""
 
-import json
 import math
 import re
 from collections.abc import Iterable
@@ -10,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from q36eval.gate import CriterionVerdict, GateReport, Margin, Policy, decide, failed_lanes
+from q36eval.gate import CriterionVerdict, GateReport, Policy, decide, failed_lanes
 from q36eval.gate.margins import QUANTIZED_TENSORS, margins_for, schemes_found
 from q36eval.records import Clusters, Counts, Lane, Measurement, ProbeName, Verdict
 from q36eval.schemes import parts_of, scheme_name
@@ -57,15 +56,7 @@ def test_the_margin_is_that_of_the_schemes_found(weights: list[Measurement], hol
     assert inside.margin.value == inside.limit == holds
     assert inside.held is not None
     assert (inside.held.ceiling, inside.held.ceiling_source) == (CEILING, "ours")
-
-
-def test_without_a_figure_the_report_says_so_and_the_ceiling_holds_alone() -> None:
-    result = judged(0.03, found(NVFP4=3)).criteria[0]
-    assert result.verdict is CriterionVerdict.PASS
-    assert "NVFP4" in result.reason
-    assert result.held is not None
-    assert result.held.accepted is None
-    assert result.margin.source == "ours"
+    assert (inside.held.accepted is None) == (holds == CEILING)
 
 
 def test_weights_that_were_not_inspected_pass_the_strictest_and_fail_the_ceiling() -> None:
@@ -132,15 +123,6 @@ def test_no_figure_allows_more_than_the_ceiling_and_no_unknown_part_eases_one(
         assert limit(schemes | {more}) <= limit(schemes) or exact
 
 
-def test_a_replay_from_what_was_kept_is_the_same_report() -> None:
-    rules, evidence = policy(), [kl(0.03), *found(NVFP4=3, FP8_BLOCK=1)]
-    report = decide(rules, evidence)
-    kept_rules = Policy.model_validate(json.loads(rules.model_dump_json()))
-    kept = [Measurement.model_validate(json.loads(measured.model_dump_json())) for measured in reversed(evidence)]
-    assert decide(kept_rules, kept) == report
-    assert GateReport.model_validate(json.loads(report.model_dump_json())) == report
-
-
 @given(mean=st.sampled_from([0.003, 0.012, 0.03, 0.12]), told=st.booleans())
 def test_what_failed_before_the_weights_were_known_fails_after(mean: float, told: bool) -> None:
     early = [kl(mean), *(found(W4A16=1) if told else [])]
@@ -172,16 +154,6 @@ def test_consequences_have_one_margin_for_all() -> None:
 def test_a_figure_that_could_never_hold_is_refused(figures: dict[str, float], words: str) -> None:
     with pytest.raises(ValidationError, match=re.escape(words)):
         policy(figures)
-
-
-def test_a_retention_is_stricter_the_higher_it_is() -> None:
-    figure = {"scheme": "W4A16", "value": 0.9, "source": "a card"}
-    with pytest.raises(ValidationError, match=r"0\.9 of W4A16"):
-        Margin.model_validate({"kind": "min_retention", "value": 0.95, "source": "ours", "schemes": [figure]})
-    held = Margin.model_validate(
-        {"kind": "min_retention", "value": 0.95, "source": "ours", "schemes": [figure | {"value": 0.979}]}
-    )
-    assert held.schemes[0].value == 0.979
 
 
 def test_every_name_that_inspection_gives_may_stand_in_a_policy() -> None:

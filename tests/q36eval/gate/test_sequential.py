@@ -37,11 +37,8 @@ def test_a_clear_loss_and_a_clear_pass_are_settled_and_a_close_one_is_not() -> N
     assert rule.resolved_early([in_blocks(accuracy([1] * 400, [1] * 400))])
     assert rule.resolved_early([in_blocks(accuracy([0] * 200 + [1] * 200, [1] * 400))])
     assert not rule.resolved_early([in_blocks(accuracy([0] * 18 + [1] * 182, [1] * 200))])
+    assert not rule.resolved_early([accuracy([1] * 400, [1] * 400)]), "it was not laid out beforehand"
     assert rule.judged(ProbeName.EVALS) == {"evals.accuracy[mmlu]"}
-
-
-def test_evidence_that_was_not_laid_out_beforehand_is_never_settled_early() -> None:
-    assert not PolicyRule(small_policy()).resolved_early([accuracy([1] * 400, [1] * 400)])
 
 
 BOTH = {Lane.STRUCTURED, Lane.FREEFORM}

@@ -1,21 +1,22 @@
 """What a report tells to do next are commands that exist."""
 
 import html
-import io
+import re
 import shlex
+from datetime import date
 from typing import Any
 
 import pytest
 import typer
-from rich.console import Console
 
 from q36eval.app.cli.main import app
-from q36eval.gate import GateReport, Policy, Stage, StageState, decide
-from q36eval.gate.report import MoreItems, Remedy
-from q36eval.records import Verdict
-from q36eval.reports import Document, to_console, to_markdown
+from q36eval.gate import Circumstances, GateReport, Policy, Stage, StageState, decide
+from q36eval.gate.report import Supplies
+from q36eval.records import ProbeName, Verdict
+from q36eval.reports import Document, to_markdown
 from q36eval.reports.html_report import to_html
 from q36eval.reports.next_step import next_steps
+from q36eval.reports.story import help_text, helping
 from tests.q36eval.reports.report_samples import (
     HOSTILE,
     clean_report,
@@ -81,31 +82,27 @@ def test_exhaustive_is_not_offered_where_everything_was_asked() -> None:
     assert [s for s in steps(part) if "--exhaustive" in s]
 
 
-def test_what_would_help_most_is_offered_with_its_chance_and_shown_in_every_format() -> None:
-    options = (
-        MoreItems(option="--suite release", items=14_042, chance=0.97, chance_lossless=0.995),
-        MoreItems(option="--exhaustive", items=800, chance=0.31, chance_lossless=0.4),
-    )
-    helping = (
-        Remedy(criterion="mmlu", items=400, needed=5_300, needed_lossless=3_100, options=options),
-        Remedy(criterion="tools", items=200, hopeless=True),
-        Remedy(criterion="kl", kind="documents", items=40, note="what errored must be measured"),
-    )
-    report = inconclusive().model_copy(update={"remedies": helping})
-    told = next_steps(report, run_of("main"))
-    assert [step.command.partition("main ")[2] for step in told] == ["", "--suite release", "--exhaustive"]
-    assert told[1].why == "mmlu: chance of PASS 97 %"
-    console = Console(width=400, record=True, file=io.StringIO())
-    console.print(to_console(Document(report)))
-    for text in (
-        console.export_text(),
-        html.unescape(to_markdown(Document(report))),
-        html.unescape(to_html(Document(report))),
-    ):
-        assert "400 items were evaluated; at the loss observed 5,300 pass 4 times in 5" in text
-        assert "--suite release evaluates 14,042 items: chance of PASS 97 %, over 99 % were nothing lost" in text
-        assert "at the loss observed no number of them passes" in text
-        assert "what errored must be measured" in text
+def test_how_many_more_items_would_help_is_in_every_format() -> None:
+    report = inconclusive()
+    ((kl, words),) = helping(report)
+    assert words == "at the loss found no number of items passes"
+    lost_less = kl.model_copy(update={"loss": 0.9 * kl.limit})
+    assert "times the items" in (help_text(lost_less) or "")
+    criteria = tuple(lost_less if result.id == kl.id else result for result in report.criteria)
+    for told in (report, report.model_copy(update={"criteria": criteria})):
+        ((_, words),) = helping(told)
+        for format in (to_markdown, to_html):
+            assert words in html.unescape(format(Document(told)))
+
+
+def test_more_draws_are_offered_where_a_canary_criterion_is_open() -> None:
+    report = inconclusive()
+    open_ = [result.model_copy(update={"probe": ProbeName.CANARIES}) for result in report.criteria]
+    report = report.model_copy(update={"criteria": tuple(open_)})
+    for draws, offered in ((60, ["--draws 120"]), (1_000, [])):
+        on = Circumstances(on=date(2026, 5, 1), supplies=Supplies(draws=draws))
+        told = [step.command for step in next_steps(report, run_of("main").model_copy(update={"circumstances": on}))]
+        assert [part for command in told for part in re.findall("--draws [0-9]+", command)] == offered
 
 
 def test_names_are_safe_to_copy() -> None:
