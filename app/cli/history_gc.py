@@ -13,8 +13,6 @@ if TYPE_CHECKING:
 
 KINDS = {
     "run": "runs",
-    "file": "files of runs",
-    "folder": "working folders of runs",
     "pack": "reference packs",
     "copy": "copies of the database",
 }
@@ -38,7 +36,7 @@ def gc(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be removed, and remove nothing.")] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Remove files and texts that no run refers to, and what is old.
+    """Remove texts that no run refers to, and what is old.
 
     A run that was ever blessed or signed is always retained. A reference pack is captured again when it is needed.
     """
@@ -64,7 +62,6 @@ def _body(planned: "Plan", shown: "list[Removal]", dry_run: bool) -> dict[str, A
         ],
         "texts": planned.texts,
         "texts_bytes": planned.texts_bytes,
-        "notes": list(planned.notes),
     }
 
 
@@ -84,8 +81,6 @@ def _print(planned: "Plan", shown: "list[Removal]", dry_run: bool) -> None:
             print(f"  and {len(of_kind) - SHOWN:,} more; --json names them all")
     if planned.texts:
         print(f"{planned.texts:,} texts that no run refers to {verb}, {planned.texts_bytes / MIB:,.1f} MiB.")
-    for note in planned.notes:
-        print_plain(note)
     remaining = [] if dry_run else [one for one in planned.removals if one not in shown]
     if remaining:
         print(f"{len(remaining):,} entries were in use or could not be removed, and stay.")

@@ -32,7 +32,6 @@ from q36eval.history import (
 )
 from q36eval.history.decisions import report_sha256
 from q36eval.history.run_comparison import Comparison, compare
-from q36eval.history.run_files import RunFiles
 from q36eval.locks import is_held
 from q36eval.records import ItemOutcome, Measurement, ProbeFailure, ProbeName
 from q36eval.run.drift import followed, standing_drift
@@ -186,8 +185,8 @@ class Reader:
         return self._file(run, TOKENS) or self._states()[0] / "tokens" / run.id / TOKENS
 
     def _file(self, run: RunRecord, name: str) -> Path | None:
-        files = (RunFiles(state).find(self.history, run.id, name) for state in self._states())
-        return next((path for path in files if path is not None), None)
+        files = (state / "tokens" / run.id / name for state in self._states())
+        return next((path for path in files if path.is_file()), None)
 
     def _states(self) -> list[Path]:
         """Working states that may hold the files of its runs: that of its file, and this program's own."""

@@ -1,9 +1,7 @@
 """What was measured, kept: runs, measurements, items, blessings, waivers and signatures."""
 
-from q36eval.history._connection import HistoryLostError
 from q36eval.history.records import (
     About,
-    Artifact,
     Blessing,
     BranchKey,
     BranchSummary,
@@ -28,14 +26,12 @@ from q36eval.history.store import History
 
 __all__ = [
     "About",
-    "Artifact",
     "Blessing",
     "BranchKey",
     "BranchSummary",
     "Decision",
     "EventKind",
     "History",
-    "HistoryLostError",
     "JudgedRun",
     "KeptDrift",
     "RunEvent",

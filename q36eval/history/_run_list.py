@@ -164,11 +164,6 @@ class Listing(Connected):
         query = union(select(tables.blessings.c.run_id), select(tables.sign_offs.c.run_id))
         return {row.run_id for row in self._read(query)}
 
-    def files_of_runs(self, without: Collection[str] = ()) -> set[str]:
-        """Content hashes of the files of all runs but those `without`."""
-        columns, left_out = tables.artifacts.c, set(without)
-        return {row.sha256 for row in self._read(select(columns.run_id, columns.sha256)) if row.run_id not in left_out}
-
     def fingerprints(self, family: str | None = None, branch: str | None = None) -> dict[BranchKey, str]:
         """By family and branch: SHA-256 of which finished runs there are, their verdicts and reports, and the blessing
         in force.

@@ -1,6 +1,5 @@
-"""The runs: begun, changed, finished and found again; how far one is, what happened to it, which files it wrote."""
+"""The runs: begun, changed, finished and found again; how far one is, and what happened to it."""
 
-import math
 import secrets
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
@@ -15,8 +14,8 @@ from q36eval.gate.report import Circumstances, GateReport
 from q36eval.history import _tables as tables
 from q36eval.history._database import Connected, upsert
 from q36eval.history._tables import timestamp
-from q36eval.history._texts import json_text, json_values, kept, numbered, text_value, texts_of, unreadable
-from q36eval.history.records import Artifact, EventKind, RunEvent, RunProgress, RunRecord, RunState
+from q36eval.history._texts import json_text, json_values, kept, text_value, texts_of, unreadable
+from q36eval.history.records import EventKind, RunEvent, RunProgress, RunRecord, RunState
 from q36eval.records import DeploymentIdentity
 
 
@@ -169,18 +168,6 @@ class Runs(Connected):
         with self._reading() as connection, self._whole():
             return runs_of(connection, connection.execute(query).all())
 
-    def criteria(self, run_id: str) -> list[dict[str, Any]]:
-        """What was found of each criterion of a run, as rows: for queries; the report is the truth."""
-        columns, runs = tables.criteria_results.c, tables.runs.c
-        query = (
-            select(tables.criteria_results, tables.metrics.c.probe, tables.metrics.c.metric.label("metric_name"))
-            .join(tables.runs, runs.number == columns.run)
-            .join(tables.metrics, tables.metrics.c.id == columns.metric)
-            .where(runs.id == run_id)
-            .order_by(columns.criterion)
-        )
-        return [dict(row._mapping) for row in self._read(query)]
-
     def set_progress(self, progress: RunProgress) -> None:
         """Say how far a run is; what was said before is replaced."""
         row = {**progress.model_dump(mode="json"), "at": timestamp(progress.at)}
@@ -214,18 +201,6 @@ class Runs(Connected):
         query = select(columns.run_id, columns.at, columns.kind, columns.message).where(columns.run_id == run_id)
         return [RunEvent.model_validate(dict(row._mapping)) for row in self._read(query.order_by(columns.id))]
 
-    def add_artifact(self, artifact: Artifact) -> None:
-        """Write down a file of a run; one of the same name is replaced."""
-        with self._write() as connection:
-            upsert(connection, tables.artifacts, artifact.model_dump(mode="json"))
-
-    def artifacts(self, run_id: str) -> list[Artifact]:
-        """The files of a run, by name."""
-        columns = tables.artifacts.c
-        query = select(columns.run_id, columns.name, columns.sha256, columns.size_bytes)
-        rows = self._read(query.where(columns.run_id == run_id))
-        return sorted((Artifact.model_validate(dict(row._mapping)) for row in rows), key=lambda artifact: artifact.name)
-
 
 def add_run(connection: Connection, run: RunRecord) -> int:
     """Write a run as it is; returns its number."""
@@ -243,10 +218,7 @@ def add_run(connection: Connection, run: RunRecord) -> int:
         **kept(connection, run_texts(dict(run))),
     }
     connection.execute(insert(tables.runs).values(**row))
-    number = number_of(connection, run.id)
-    if run.report is not None:
-        upsert(connection, tables.criteria_results, criteria_rows(connection, number, run.report))
-    return number
+    return number_of(connection, run.id)
 
 
 def number_of(connection: Connection, run_id: str) -> int:
@@ -277,9 +249,6 @@ def set_report(connection: Connection, number: int, report: GateReport | None, v
     texts = {"report": None if report is None else report.model_dump_json()}
     row = {**values, **kept(connection, texts)}
     connection.execute(update(tables.runs).where(tables.runs.c.number == number).values(**row))
-    connection.execute(delete(tables.criteria_results).where(tables.criteria_results.c.run == number))
-    if report is not None:
-        upsert(connection, tables.criteria_results, criteria_rows(connection, number, report))
 
 
 def run_texts(values: Mapping[str, Any]) -> dict[str, str | None]:
@@ -324,27 +293,3 @@ def runs_of(connection: Connection, rows: Sequence[Any]) -> list[RunRecord]:
         except ValidationError as error:
             raise unreadable(f"run {row.id}", error) from error
     return runs
-
-
-def criteria_rows(connection: Connection, run: int, report: GateReport) -> list[dict[str, Any]]:
-    """The criteria of a report as rows."""
-    named = numbered(connection, tables.metrics, [(c.probe.value, c.metric, c.slice) for c in report.criteria])
-    return [
-        {
-            "run": run,
-            "criterion": criterion.id,
-            "metric": named[criterion.probe.value, criterion.metric, criterion.slice],
-            "tier": criterion.tier,
-            "verdict": criterion.verdict.value,
-            "waived": criterion.waived,
-            "loss": _finite(criterion.loss),
-            "loss_lower": None if criterion.loss_interval is None else _finite(criterion.loss_interval.lower),
-            "loss_upper": None if criterion.loss_interval is None else _finite(criterion.loss_interval.upper),
-            "limit": _finite(criterion.limit),
-        }
-        for criterion in report.criteria
-    ]
-
-
-def _finite(value: float | None) -> float | None:
-    return value if value is not None and math.isfinite(value) else None

@@ -134,22 +134,12 @@ class RunEvent(Record):
     message: str
 
 
-class Artifact(Record):
-    """A file that a run wrote; it lies by its content hash, so that runs of equal content share it."""
-
-    run_id: str
-    name: str = Field(min_length=1)
-    sha256: str = Field(pattern="^[0-9a-f]{64}$")
-    size_bytes: int = Field(ge=0)
-
-
 class About(Record):
     """All that travels with a run but its record, figures and items; what people decided of it stays behind."""
 
     failures: tuple[ProbeFailure, ...] = ()
     earlier_decisions: tuple[Decision, ...] = ()
     events: tuple[RunEvent, ...] = ()
-    artifacts: tuple[Artifact, ...] = ()
 
 
 class WholeRun(Record):
