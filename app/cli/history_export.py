@@ -31,7 +31,9 @@ def export(
     ] = None,
     out: Annotated[
         Path | None,
-        typer.Option(help="Archive or table to write; into a folder, one archive per run.", metavar="FILE|DIR"),
+        typer.Option(
+            help="Archive, or Parquet table, to write; into a folder, one archive per run.", metavar="FILE|DIR"
+        ),
     ] = None,
     everything: Annotated[bool, typer.Option("--all", help="All runs, or all that match the filters.")] = False,
     family: RunsOfFamily = None,
@@ -43,24 +45,23 @@ def export(
     table: Annotated[
         Literal["runs", "measurements", "items"] | None, typer.Option(help="Write this table instead of an archive.")
     ] = None,
-    format: Annotated[Literal["parquet", "csv"], typer.Option("--format", help="Format of the table.")] = "parquet",
     as_json: JsonOption = False,
 ) -> None:
-    """Export runs as an archive, or as a table.
+    """Export runs as an archive, or as a table in Parquet.
 
-    A table in csv goes to stdout without --out. An archive holds runs with their items, verdicts
+    An archive holds runs with their items, verdicts
     and files; signatures, blessings and waivers stay here.
     """
     wanted = run_filter(family, branch, state, verdict, since, until)
     history = open_history()
     chosen = _chosen(history, runs or [], everything, wanted, all_by_default=table is not None)
+    if out is None:
+        raise UsageError("option-missing", "Name the file to write with --out.")
     if table is not None:
-        written = _export_table(history, chosen, table, format, out)
-    elif out is None:
-        raise UsageError("option-missing", "Name the archive to write with --out.")
+        written = _export_table(history, chosen, table, out)
     else:
         written = _export_archive(history, [run.id for run in chosen], out)
-    if as_json and out is not None:
+    if as_json:
         print_json({"runs": [run.id for run in chosen], "files": [str(file) for file in written]})
 
 
@@ -106,19 +107,14 @@ def _export_archive(history: "History", run_ids: Sequence[str], out: Path) -> li
     return [out]
 
 
-def _export_table(
-    history: "History", runs: "Sequence[RunSummary]", table: str, format: str, out: Path | None
-) -> list[Path]:
+def _export_table(history: "History", runs: "Sequence[RunSummary]", table: str, out: Path) -> list[Path]:
     from q36eval.app.history.analysis import write_table
 
-    if out is None and format != "csv":
-        raise UsageError("option-missing", "Parquet cannot be printed; name a file with --out, or give --format csv.")
-    if out is not None and out.is_dir():
-        out = out / f"{table}.{format}"
-    rows = write_table(history, runs, table, out, format == "csv")
-    if out is not None:
-        note(f"{rows:,} rows of {len(runs):,} runs are in {out}.")
-    return [] if out is None else [out]
+    if out.is_dir():
+        out = out / f"{table}.parquet"
+    rows = write_table(history, runs, table, out)
+    note(f"{rows:,} rows of {len(runs):,} runs are in {out}.")
+    return [out]
 
 
 def take_in(

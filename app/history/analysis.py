@@ -1,13 +1,9 @@
-"""Runs, measurements and items as plain tables for analysis, in Parquet or CSV."""
+"""Runs, measurements and items as plain tables for analysis, in Parquet."""
 
-import csv
-import json
-import sys
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any
 
 from q36eval.errors import StorageError
 from q36eval.files import replacing
@@ -71,9 +67,6 @@ ITEMS = OF_RUN | {
     "reference_text": str,
 }
 
-_FORMULA = ("=", "+", "-", "@", "\t", "\r")
-"""What a spreadsheet takes for the beginning of a formula: a model's answer must not be one."""
-
 
 def run_rows(_history: History, run: RunSummary) -> Iterator[Row]:
     """One row: the run."""
@@ -112,67 +105,32 @@ def _of_run(run: RunSummary) -> Row:
     return {"run": run.id, "family": run.family, "branch": run.branch, "started": run.started}
 
 
-def write_table(history: History, runs: Iterable[RunSummary], table: str, file: Path | None, as_csv: bool) -> int:
-    """Write one of `TABLES` of those runs, run by run; CSV goes to standard output where no file is named.
+def write_table(history: History, runs: Iterable[RunSummary], table: str, file: Path) -> int:
+    """Write one of `TABLES` of those runs as Parquet, run by run; returns how many rows.
 
-    Returns how many rows. Figures that are no number stay NaN and infinite; in CSV a text that a spreadsheet would take
-    for a formula begins with an apostrophe.
+    Figures that are no number stay NaN and infinite.
 
     Raises:
         StorageError: the disk refuses it; what was there before stays.
     """
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
     columns, rows_of = TABLES[table]
-    batches = (list(rows_of(history, run)) for run in runs)
-    if file is None:
-        return _write_csv(sys.stdout, columns, batches)
-    with _placed(file) as temporary:
-        if as_csv:
-            with temporary.open("w", encoding="utf-8", newline="") as target:
-                return _write_csv(target, columns, batches)
-        return _write_parquet(temporary, columns, batches)
-
-
-@contextmanager
-def _placed(file: Path) -> Iterator[Path]:
+    schema, count = _schema(columns), 0
     try:
-        with replacing(file) as temporary:
-            yield temporary
+        with replacing(file) as temporary, pq.ParquetWriter(temporary, schema, compression="zstd") as writer:
+            for run in runs:
+                rows = list(rows_of(history, run))
+                arrays = [
+                    pa.array([_plain(row.get(name)) for row in rows], schema.field(name).type) for name in columns
+                ]
+                writer.write_table(pa.Table.from_arrays(arrays, schema=schema))
+                count += len(rows)
     except OSError as error:
         raise StorageError(
             "file-unwritable", f"The table {file} could not be written: {error.strerror or error}."
         ) from error
-
-
-def _write_csv(target: IO[str], columns: dict[str, type], batches: Iterable[list[Row]]) -> int:
-    writer, count = csv.writer(target, lineterminator="\n"), 0
-    writer.writerow(columns)
-    for rows in batches:
-        writer.writerows([_cell(row.get(name)) for name in columns] for row in rows)
-        count += len(rows)
-    return count
-
-
-def _cell(value: Any) -> str:
-    if value is None:
-        return ""
-    if isinstance(value, bool | float):
-        return json.dumps(value)
-    if isinstance(value, datetime):
-        return value.isoformat()
-    text = str(value)
-    return f"'{text}" if text.startswith(_FORMULA) and not isinstance(value, int) else text
-
-
-def _write_parquet(file: Path, columns: dict[str, type], batches: Iterable[list[Row]]) -> int:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    schema, count = _schema(columns), 0
-    with pq.ParquetWriter(file, schema, compression="zstd") as writer:
-        for rows in batches:
-            arrays = [pa.array([_plain(row.get(name)) for row in rows], schema.field(name).type) for name in columns]
-            writer.write_table(pa.Table.from_arrays(arrays, schema=schema))
-            count += len(rows)
     return count
 
 

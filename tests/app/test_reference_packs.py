@@ -192,19 +192,6 @@ def test_of_several_captures_that_of_the_suite_asked_is_read(
         assert kl.note.startswith(f"{len(DOCUMENTS[::step])} documents")
 
 
-def test_a_capture_of_the_likeliest_tokens_is_refused(gate: PackGates, pack: Path, tmp_path: Path) -> None:
-    """Earlier versions made such captures; a pack that holds one names it."""
-    copy = tmp_path / "copy"
-    shutil.copytree(pack, copy)
-    (header,) = copy.glob("*/capture.json")
-    body = json.loads(header.read_text()) | {"kind": "top-k", "top_k": 8}
-    header.write_text(json.dumps(body, indent=1))
-    with raises(UsageError, "pack-top-k", header.parent.name):
-        gate(folder_of("main"), copy)
-    (row,) = json.loads(q36eval("reference", "show", str(copy), "--json", state=tmp_path).stdout)["captures"]
-    assert (row["state"], row["capture"]) == ("damaged", header.parent.name)
-
-
 def test_a_pack_of_another_checkpoint_is_refused(gate: PackGates, pack: Path, family: Family, tmp_path: Path) -> None:
     """By the hash in the family file, or by the reference's folder where it is here."""
     branch = family.branches["bf16"].model_copy(update={"checkpoint_sha256": "0" * 64})
