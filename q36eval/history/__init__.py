@@ -7,7 +7,6 @@ from q36eval.history.records import (
     BranchSummary,
     Decision,
     EventKind,
-    JudgedRun,
     KeptDrift,
     RunEvent,
     RunFilter,
@@ -18,7 +17,6 @@ from q36eval.history.records import (
     SeriesPoint,
     SeriesRun,
     StandingVerdict,
-    UnfinishedRun,
     WaiverRecord,
     WholeRun,
 )
@@ -32,7 +30,6 @@ __all__ = [
     "Decision",
     "EventKind",
     "History",
-    "JudgedRun",
     "KeptDrift",
     "RunEvent",
     "RunFilter",
@@ -43,7 +40,6 @@ __all__ = [
     "SeriesPoint",
     "SeriesRun",
     "StandingVerdict",
-    "UnfinishedRun",
     "WaiverRecord",
     "WholeRun",
 ]

@@ -10,26 +10,26 @@ from datetime import datetime
 from typing import Any
 
 from pydantic import ValidationError
-from sqlalchemy import ColumnElement, Connection, Select, and_, exists, func, select, true, union
+from sqlalchemy import ColumnElement, Connection, Select, and_, exists, func, or_, select, true, union
 
 from q36eval.errors import UsageError
 from q36eval.history import _tables as tables
 from q36eval.history._database import Connected, upsert
+from q36eval.history._runs import runs_of
 from q36eval.history._tables import figure, timestamp
 from q36eval.history._texts import AT_ONCE, text_value, texts_of, unreadable
 from q36eval.history.records import (
     REFERENCE_ANSWERS,
     BranchKey,
     BranchSummary,
-    JudgedRun,
     KeptDrift,
     RunFilter,
+    RunRecord,
     RunState,
     RunSummary,
     SeriesPoint,
     SeriesRun,
     StandingVerdict,
-    UnfinishedRun,
 )
 from q36eval.records import DeploymentIdentity, Direction, Interval, ProbeName, Verdict
 
@@ -104,43 +104,21 @@ class Listing(Connected):
         with self._reading() as connection, self._whole():
             return list(_known_runs(connection, branch, family).values())
 
-    def judged_runs(self, checkpoint_sha256: str) -> list[JudgedRun]:
-        """Every finished gate of that checkpoint, whatever it was called, in the order in which they ended."""
-        runs = tables.runs.c
-        parts = ("identity", "reference_identity", "policy", "suites", "provenance")
-        query = select(runs.id, runs.finished, runs.verdict, *(runs[name] for name in parts)).where(
-            runs.checkpoint_sha256 == checkpoint_sha256,
-            runs.state == RunState.FINISHED.value,
-            runs.verdict.is_not(None),
-            runs.policy.is_not(None),
-        )
-        with self._reading() as connection, self._whole():
-            rows = connection.execute(query.order_by(runs.finished, runs.id)).all()
-            texts = texts_of(connection, (getattr(row, name) for row in rows for name in parts))
-        return [_judged_run(row, parts, texts) for row in rows]
-
-    def unfinished_runs(self, checkpoint_sha256: str) -> list[UnfinishedRun]:
-        """Every gate of that checkpoint with answers and no verdict, oldest first: interrupted, or still running."""
+    def gates_of(self, checkpoint_sha256: str) -> list[RunRecord]:
+        """Every gate of that checkpoint, whatever it was called, oldest first: those with a verdict, and those with
+        answers that have none yet. They come without their reports.
+        """
         runs = tables.runs.c
         answered = exists().where(tables.items.c.run == runs.number).correlate(tables.runs)
-        query = select(runs.id, runs.identity, runs.policy).where(
+        is_finished = runs.state == RunState.FINISHED.value
+        query = select(tables.runs).where(
             runs.checkpoint_sha256 == checkpoint_sha256,
-            runs.state != RunState.FINISHED.value,
-            runs.identity.is_not(None),
             runs.policy.is_not(None),
-            answered,
+            or_(and_(is_finished, runs.verdict.is_not(None)), and_(~is_finished, answered)),
         )
         with self._reading() as connection, self._whole():
             rows = connection.execute(query.order_by(runs.started, runs.id)).all()
-            texts = texts_of(connection, (number for row in rows for number in (row.identity, row.policy)))
-        return [
-            UnfinishedRun(
-                row.id,
-                _identity(text_value(texts, row.identity, f"run {row.id}"), row.id),
-                text_value(texts, row.policy, f"run {row.id}"),
-            )
-            for row in rows
-        ]
+            return runs_of(connection, rows, without=("report", "circumstances", "timings"))
 
     def metric_series(
         self, branch: str, family: str | None = None, keys: Sequence[str] | None = None, newest: int | None = None
@@ -342,20 +320,6 @@ def _series_runs(rows: Sequence[Any], texts: Mapping[int, str]) -> dict[int, Ser
         )
         for row in rows
     }
-
-
-def _judged_run(row: Any, parts: Sequence[str], texts: Mapping[int, str]) -> JudgedRun:
-    values = {name: text_value(texts, getattr(row, name), f"run {row.id}") for name in parts}
-    identities = {
-        name: None if values[name] is None else _identity(values[name], row.id)
-        for name in ("identity", "reference_identity")
-    }
-    return JudgedRun(
-        id=row.id,
-        finished=datetime.fromisoformat(row.finished),
-        verdict=Verdict(row.verdict),
-        **{**values, **identities},
-    )
 
 
 def _identity(kept: Any, run_id: str) -> DeploymentIdentity:

@@ -1,7 +1,7 @@
 """The runs: begun, changed, finished and found again; how far one is, and what happened to it."""
 
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -277,17 +277,18 @@ def of_identity(identity: DeploymentIdentity | None) -> dict[str, Any]:
     }
 
 
-def runs_of(connection: Connection, rows: Sequence[Any]) -> list[RunRecord]:
-    """Rows as runs.
+def runs_of(connection: Connection, rows: Sequence[Any], without: Collection[str] = ()) -> list[RunRecord]:
+    """Rows as runs, `without` some of their texts.
 
     Raises:
         UsageError: one says what this version does not know: a newer one wrote it, or somebody changed it.
     """
-    texts = texts_of(connection, (getattr(row, name) for row in rows for name in tables.RUN_TEXTS))
+    parts = [name for name in tables.RUN_TEXTS if name not in without]
+    texts = texts_of(connection, (getattr(row, name) for row in rows for name in parts))
     runs = []
     for row in rows:
-        values = {name: getattr(row, name) for name in RunRecord.model_fields}
-        values |= {name: text_value(texts, values[name], f"run {row.id}") for name in tables.RUN_TEXTS}
+        values = {name: getattr(row, name) for name in RunRecord.model_fields if name not in without}
+        values |= {name: text_value(texts, values[name], f"run {row.id}") for name in parts}
         try:
             runs.append(RunRecord.model_validate(values))
         except ValidationError as error:

@@ -246,29 +246,6 @@ class SeriesPoint:
         return self.run.suites.get(self.probe.value)
 
 
-@dataclass(frozen=True, slots=True)
-class JudgedRun:
-    """One finished gate, with what says of which deployment, by what and over what it was; no report comes with it."""
-
-    id: str
-    finished: datetime
-    verdict: Verdict
-    identity: DeploymentIdentity
-    reference_identity: DeploymentIdentity | None
-    policy: Mapping[str, Any]
-    suites: Mapping[str, str]
-    provenance: Mapping[str, Any]
-
-
-@dataclass(frozen=True)
-class UnfinishedRun:
-    """A gate that began to measure and never came to a verdict, with what says of which deployment and by what."""
-
-    id: str
-    identity: DeploymentIdentity
-    policy: Mapping[str, Any]
-
-
 class KeptDrift(Record):
     """What was found of a branch's drift, as text; `stand` names all that it was found from, and the code that did."""
 

@@ -4,7 +4,7 @@ B is held against A: a difference is B's figure less A's (or B's over A's, of a 
 """
 
 import math
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping
 from typing import Any, Literal
 
 from q36eval.gate.blessed_run import paired_with
@@ -148,17 +148,15 @@ class Comparison(Record):
     flipped: tuple[BetweenRuns, ...]
 
 
-def compare(history: History, a: RunRecord, b: RunRecord, metrics: Sequence[str] = ()) -> Comparison:
+def compare(history: History, a: RunRecord, b: RunRecord) -> Comparison:
     """Hold run `b` against run `a`, whichever branches they are of.
 
-    Beside the criteria: every figure that both measured whose key holds one of the texts in `metrics`, and where
-    neither run was judged, every one of `metrics` or all of them.
+    Where neither run was judged, every figure that both measured.
     """
     apart = _apart(a, b)
     ours, theirs = ({m.key: m for m in history.measurements(run.id)} for run in (b, a))
     criteria = tuple(_criteria(a, b, theirs, ours, apart))
-    judged = {criterion.key for criterion in criteria}
-    wanted = [key for key in ours if key in theirs and (_named(key, metrics) if metrics else not criteria)]
+    both = () if criteria else (key for key in ours if key in theirs)
     flips, flipped = flips_between(history, a, b, apart)
     return Comparison(
         a=a.id,
@@ -166,14 +164,10 @@ def compare(history: History, a: RunRecord, b: RunRecord, metrics: Sequence[str]
         differing=tuple(differing(a, b)),
         apart=apart,
         criteria=criteria,
-        measurements=tuple(_measured(theirs[key], ours[key], apart) for key in wanted if key not in judged),
+        measurements=tuple(_measured(theirs[key], ours[key], apart) for key in both),
         flips=flips,
         flipped=flipped,
     )
-
-
-def _named(key: str, metrics: Iterable[str]) -> bool:
-    return any(metric in key for metric in metrics)
 
 
 def differing(a: RunRecord, b: RunRecord) -> Iterator[Difference]:
