@@ -179,13 +179,11 @@ def revoke(
 
 def _revoke_blessing(history: "History", run: str, owner: str | None, reason: str | None, as_json: bool) -> None:
     from q36eval.app.cli.tables import print_plain
-    from q36eval.run.drift import keep_drifts
 
     if owner is None or reason is None:
         raise UsageError("option-missing", "A blessing is revoked with --owner and --reason.")
     run_id = history.get_run(run).id
     *_, blessing = history.revoke_blessing(run_id, owner, reason)
-    keep_drifts(history, blessing.family, blessing.branch)
     if as_json:
         print_json(blessing.model_dump(mode="json"))
         return
@@ -205,11 +203,9 @@ def bless(
 ) -> None:
     """Accept a run as the baseline for drift."""
     from q36eval.app.cli.tables import print_plain
-    from q36eval.run.drift import keep_drifts
 
     history = open_history()
     blessing = history.bless(history.get_run(run).id, owner, reason)
-    keep_drifts(history, blessing.family, blessing.branch)
     if as_json:
         print_json(blessing.model_dump(mode="json"))
         return

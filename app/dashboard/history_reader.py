@@ -11,7 +11,7 @@ from q36eval.app.dashboard.drawing.kl_charts import divergences_of
 from q36eval.app.dashboard.launch_options import Started, file_of, shown_source
 from q36eval.app.figures.canary_lanes import CanaryLanes
 from q36eval.app.figures.deciding_answers import deciding_items
-from q36eval.app.standing import OfHistory, Rules, shipped_rules
+from q36eval.app.standing import Rules, shipped_rules
 from q36eval.config.paths import Paths
 from q36eval.drift import BranchDrift, MetricDrift
 from q36eval.gate.report import SignOff, Waiver
@@ -215,12 +215,8 @@ class Reader:
         """Every waiver ever written, oldest first."""
         return self._fresh(lambda h: h.waiver_records(), "waivers") if self.exists else []
 
-    def kept_drifts(self) -> dict[BranchKey, BranchDrift]:
-        """The drift that history keeps of the branches as they are now; quick."""
-        return self._fresh(lambda h: OfHistory(h).kept_drifts(), "kept drifts") if self.exists else {}
-
     def drift(self, family: str, branch: str) -> BranchDrift:
-        """The drift of a branch, its metrics without points; a second, where history does not keep it."""
+        """The drift of a branch, its metrics without points."""
         return self._of_branch(family, branch, lambda h: standing_drift(h, family, branch), "drift")
 
     def followed(self, family: str, branch: str, keys: Sequence[str]) -> list[MetricDrift]:

@@ -15,7 +15,6 @@ from q36eval.history import History, RunState
 from q36eval.locks import exclusive, is_held
 from q36eval.records import branch_title
 from q36eval.references import use_of
-from q36eval.run.drift import keep_drifts
 
 GRACE = timedelta(days=1)
 """A younger run may be measured on another machine, and a younger pack be opened there."""
@@ -129,7 +128,6 @@ def remove(history: History, paths: Paths, planned: Plan) -> list[Removal]:
     reviewed = history.reviewed_runs()
     removed = [one for one in planned.of("run") if one.name not in reviewed and _remove_run(history, paths, one.name)]
     history.remove_unused_texts()
-    keep_drifts(history)
     # making the file smaller keeps others from writing meanwhile, and a gate does not wait for ever
     if removed and not any(is_held(lock) for lock in paths.run_lock("").parent.glob("*.lock")):
         with suppress(StorageError):  # the file is in use and keeps its size

@@ -16,7 +16,6 @@ from q36eval.history.archive import RUN_ID, Reader, reading, writing
 from q36eval.history.run_transfer import put_run, whole_run
 from q36eval.locks import is_held
 from q36eval.records import Record
-from q36eval.run.drift import keep_drifts
 
 
 def export(history: History, paths: Paths, run_ids: Sequence[str], file: Path) -> None:
@@ -85,7 +84,6 @@ def take_in(history: History, paths: Paths, file: Path) -> Imported:
                 arrival = decided_here(history, archive.run(run_id))
                 put_run(history, arrival.whole, imported=now)
                 says += [] if arrival.says is None else [arrival.says]
-        keep_drifts(history)
         return Imported(tuple(run_id for run_id in archive.runs if run_id not in known), known, tuple(says))
 
 

@@ -50,8 +50,8 @@ def migrate(engine: Engine, name: str, write: dict[str, Any]) -> None:
 
 
 def _upgrade(connection: Connection) -> None:
-    """From 0012: a run's files are in a folder of its own, and its criteria are read from its report."""
-    for table in ("history", "artifacts", "criteria_results"):
+    """From 0012: a run's files are in a folder of its own, its criteria in its report, and drift is not kept."""
+    for table in ("history", "artifacts", "criteria_results", "kept_drifts"):
         connection.exec_driver_sql(f"DROP TABLE {table}")
     connection.execute(update(schema).values(version_num=HEAD))
 

@@ -1,4 +1,4 @@
-"""Many runs at once: lists, branches, series over time, what they refer to and what was found of their drift.
+"""Many runs at once: lists, branches, series over time, and what they refer to.
 
 What only one run's own page needs is not read.
 """
@@ -14,7 +14,7 @@ from sqlalchemy import ColumnElement, Connection, Select, and_, exists, func, or
 
 from q36eval.errors import UsageError
 from q36eval.history import _tables as tables
-from q36eval.history._database import Connected, upsert
+from q36eval.history._database import Connected
 from q36eval.history._runs import runs_of
 from q36eval.history._tables import figure, timestamp
 from q36eval.history._texts import AT_ONCE, text_value, texts_of, unreadable
@@ -22,7 +22,6 @@ from q36eval.history.records import (
     REFERENCE_ANSWERS,
     BranchKey,
     BranchSummary,
-    KeptDrift,
     RunFilter,
     RunRecord,
     RunState,
@@ -172,19 +171,6 @@ class Listing(Connected):
         for key, hashed in digests.items():
             hashed.update(f"blessed {blessed.get(key)!r}".encode())
         return {key: hashed.hexdigest() for key, hashed in digests.items()}
-
-    def keep_drift(self, family: str, branch: str, kept: KeptDrift) -> None:
-        """Keep what was found of a branch; what was kept before is replaced."""
-        with self._write() as connection:
-            upsert(connection, tables.kept_drifts, {"family": family, "branch": branch, **kept.model_dump()})
-
-    def kept_drifts(self, family: str | None = None, branch: str | None = None) -> dict[BranchKey, KeptDrift]:
-        """What was kept, by family and branch; it holds only where its `stand` is the one of now."""
-        columns = tables.kept_drifts.c
-        given = ((columns.family, family), (columns.branch, branch))
-        wanted = [column == value for column, value in given if value is not None]
-        rows = self._read(select(tables.kept_drifts).where(*wanted))
-        return {(row.family, row.branch): KeptDrift(stand=row.stand, found=row.found) for row in rows}
 
 
 def _newest_of_each(wanted: ColumnElement[bool]) -> Select[Any]:

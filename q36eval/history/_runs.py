@@ -110,13 +110,7 @@ class Runs(Connected):
         """
         with self._write() as connection:
             number, _ = _locked(connection, run_id)
-            run = tables.runs.c.number == number
-            of_branch = [
-                tables.kept_drifts.c[name] == select(tables.runs.c[name]).where(run).scalar_subquery()
-                for name in ("family", "branch")
-            ]
-            connection.execute(delete(tables.kept_drifts).where(*of_branch))
-            connection.execute(delete(tables.runs).where(run))
+            connection.execute(delete(tables.runs).where(tables.runs.c.number == number))
 
     def get_run(self, reference: str) -> RunRecord:
         """A run by its id, by a prefix that only one run has, or the `latest` one.

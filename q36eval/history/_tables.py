@@ -222,16 +222,6 @@ waivers = Table(
     Column("revoked_by", String),
 )
 
-# found from the runs, and found anew where it is missing; `stand` says what it was found from
-kept_drifts = Table(
-    "kept_drifts",
-    metadata,
-    Column("family", String, primary_key=True),
-    Column("branch", String, primary_key=True),
-    Column("stand", String, nullable=False),
-    Column("found", Words, nullable=False),
-)
-
 earlier_decisions = Table(
     "earlier_decisions",
     metadata,

@@ -244,10 +244,3 @@ class SeriesPoint:
     def suite_sha256(self) -> str | None:
         """Hash of what the measurement's probe evaluated."""
         return self.run.suites.get(self.probe.value)
-
-
-class KeptDrift(Record):
-    """What was found of a branch's drift, as text; `stand` names all that it was found from, and the code that did."""
-
-    stand: str
-    found: str

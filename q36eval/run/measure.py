@@ -24,7 +24,6 @@ from q36eval.probes import Probe, Progress
 from q36eval.provenance import CHANGED, provenance
 from q36eval.records import DeploymentIdentity, ProbeFailure, ProbeName
 from q36eval.run.branch import Running, RunSink
-from q36eval.run.drift import keep_drifts
 from q36eval.run.preflight import Prepared, all_probes, prepare, refuse
 from q36eval.run.probe_set import published_facts
 from q36eval.run.progress import Followed, note
@@ -144,7 +143,6 @@ def _measure_run(
         report = judge(request.policy, request, history, run, now, running.stages)
     finished = history.finish_run(run.id, report)
     note(history, run.id, EventKind.FINISHED, "measured" if report is None else report.headline)
-    keep_drifts(history, run.family, run.branch)
     return finished
 
 
