@@ -26,11 +26,8 @@ PATIENCE_SECONDS = 30.0
 MOMENT_SECONDS = 0.5
 """For so long SQLite waits by itself: it hears no signal meanwhile."""
 
-WAIT = "Q36EVAL_HISTORY_WAIT"
-"""The environment variable for how many seconds a lock is waited for in all."""
-
 WAIT_SECONDS = 600.0
-"""Where nothing else is said: a person's backup or VACUUM of a large file takes minutes, and a gate hours."""
+"""For so long a lock is waited for in all: a person's backup or VACUUM of a large file takes minutes, a gate hours."""
 
 WRITE: dict[str, Any] = {"sqlite_begin": "BEGIN IMMEDIATE"}
 """Execution options of a writing connection: it waits for its turn at the start, so it never loses it half way."""
@@ -149,7 +146,7 @@ def _postgresql(url: URL, writing: bool) -> Engine:
     if find_spec("psycopg") is None:
         raise UsageError("package-missing", INSTALL)
     # a connection that the server closed meanwhile is made anew before it is used
-    options = [str(url.query.get("options", "")), f"-c lock_timeout={int(1000 * wait_seconds())}"]
+    options = [str(url.query.get("options", "")), f"-c lock_timeout={int(1000 * WAIT_SECONDS)}"]
     options += [] if writing else ["-c default_transaction_read_only=on"]
     arguments = {"connect_timeout": int(PATIENCE_SECONDS), **ALIVE, "options": " ".join(options)}
     return create_engine(url, pool_pre_ping=True, connect_args=arguments)
@@ -167,7 +164,6 @@ def _sqlite(url: URL, writing: bool) -> Engine:
     if writing:
         with suppress(OSError):  # what opens it says why it cannot; SQLite itself never lets a group write
             os.close(os.open(file, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666))
-    wait_seconds()
 
     def connect() -> sqlite3.Connection:
         """A file that is gone is not made anew."""
@@ -207,7 +203,7 @@ def _begin(connection: Connection) -> None:
                 connection.exec_driver_sql(statement)
                 return
             except OperationalError as error:
-                if "locked" not in str(error.orig) or time.monotonic() - begun >= wait_seconds():
+                if "locked" not in str(error.orig) or time.monotonic() - begun >= WAIT_SECONDS:
                     raise
             stop_if_told()
             if not said and time.monotonic() - begun >= PATIENCE_SECONDS:
@@ -218,31 +214,14 @@ def _begin(connection: Connection) -> None:
 
 
 def _set_busy_timeout(connection: Connection, seconds: float) -> None:
-    connection.exec_driver_sql(f"PRAGMA busy_timeout = {int(1000 * min(seconds, wait_seconds()))}")
-
-
-def wait_seconds() -> float:
-    """How long a lock of another process is waited for.
-
-    Raises:
-        UsageError: the environment says no number of seconds.
-    """
-    given = os.environ.get(WAIT, "")
-    try:
-        seconds = float(given) if given else WAIT_SECONDS
-    except ValueError:
-        seconds = -1.0
-    if not 0 <= seconds <= 7 * 86_400:
-        raise UsageError("setting-invalid", f"{WAIT} is a number of seconds, at most a week; {given[:40]!r} is none.")
-    return seconds
+    connection.exec_driver_sql(f"PRAGMA busy_timeout = {int(1000 * min(seconds, WAIT_SECONDS))}")
 
 
 def _say_waiting(name: str) -> None:
     """One sentence for whoever looks on; a stream that is closed takes nothing from the wait."""
     with suppress(OSError, ValueError):
         print(
-            f"q36eval: another process holds the history {name}; waiting for it, {wait_seconds():,.0f} s at most "
-            f"({WAIT} says how long).",
+            f"q36eval: another process holds the history {name}; waiting for it, {WAIT_SECONDS:,.0f} s at most.",
             file=sys.stderr,
             flush=True,
         )
@@ -279,7 +258,7 @@ def check_file(engine: Engine) -> None:
 
 def _switch_to_wal(engine: Engine) -> None:
     """Readers then never wait for the writer. The switch itself ignores the busy timeout, so it is retried."""
-    deadline = time.monotonic() + wait_seconds()
+    deadline = time.monotonic() + WAIT_SECONDS
     while True:
         with closing(engine.raw_connection()) as raw:
             try:

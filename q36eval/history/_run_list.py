@@ -17,7 +17,7 @@ from q36eval.history import _tables as tables
 from q36eval.history._database import Connected
 from q36eval.history._runs import runs_of
 from q36eval.history._tables import figure, timestamp
-from q36eval.history._texts import AT_ONCE, text_value, texts_of, unreadable
+from q36eval.history._texts import text_value, texts_of, unreadable
 from q36eval.history.records import (
     REFERENCE_ANSWERS,
     BranchKey,
@@ -206,13 +206,9 @@ def _newest_verdicts() -> Select[Any]:
 def _runs_in_full_lines(connection: Connection, ids: Collection[str]) -> list[Any]:
     """The lines of these runs, with the numbers of the texts that say by what and of what they are."""
     columns = tables.runs.c
-    rows: list[Any] = []
     numbers = (columns.identity, columns.reference_identity, columns.provenance)
     query = select(*LINE, columns.policy.label("policy_text"), *numbers)
-    wanted = sorted(ids)
-    for start in range(0, len(wanted), AT_ONCE):
-        rows += connection.execute(query.where(columns.id.in_(wanted[start : start + AT_ONCE]))).all()
-    return rows
+    return list(connection.execute(query.where(columns.id.in_(ids))).all())
 
 
 def _standing(row: Any, values: Mapping[int, Any]) -> StandingVerdict:

@@ -93,8 +93,8 @@ def test_a_lock_is_waited_for_with_a_sentence_up_to_a_limit(
     for name in ("PATIENCE_SECONDS", "MOMENT_SECONDS"):
         monkeypatch.setattr(opening, name, 0.05)
     run = begin(history, "main")
-    for limit, freed in (("60", True), ("0.3", False)):
-        monkeypatch.setenv(opening.WAIT, limit)
+    for limit, freed in ((60.0, True), (0.3, False)):
+        monkeypatch.setattr(opening, "WAIT_SECONDS", limit)
         own = History.open(database)
         reading, writing = os.pipe()
 
@@ -120,16 +120,9 @@ def test_a_lock_is_waited_for_with_a_sentence_up_to_a_limit(
             os.waitpid(process, 0)
         said = capfd.readouterr().err
         told = "://" not in database  # a server's locks are waited for without a word
-        assert (f"holds the history {database}; waiting for it, {float(limit):,.0f} s" in said) == told, said
+        assert (f"holds the history {database}; waiting for it, {limit:,.0f} s" in said) == told, said
         own.close()
     assert [item.branch.text for item in history.items(run.id)] == ["waited"]
-
-
-def test_a_wait_that_is_no_number_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for given in ("soon", "-1", "nan", "1e9"):
-        monkeypatch.setenv(opening.WAIT, given)
-        with raises(UsageError, "setting-invalid", "Q36EVAL_HISTORY_WAIT"):
-            History.open(tmp_path / "history.sqlite")
 
 
 needs_root = pytest.mark.skipif(
