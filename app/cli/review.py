@@ -187,8 +187,8 @@ def _revoke_blessing(history: "History", run: str, owner: str | None, reason: st
     if as_json:
         print_json(blessing.model_dump(mode="json"))
         return
-    now = history.blessed(blessing.branch, blessing.family)
-    baseline = "no run" if now is None else f"run {now.id}"
+    now = next(iter(history.blessings(blessing.branch, blessing.family)), None)
+    baseline = "no run" if now is None else f"run {now.run_id}"
     print_plain(
         f"Revoked the blessing of run {run_id}, by {owner}; the baseline of {blessing.branch} is {baseline} now."
     )

@@ -52,11 +52,9 @@ class Removal:
 
 @dataclass(frozen=True)
 class Plan:
-    """What would be removed. `texts` are those that no run refers to even now."""
+    """What would be removed."""
 
     removals: tuple[Removal, ...] = ()
-    texts: int = 0
-    texts_bytes: int = 0
 
     def of(self, kind: Kind) -> list[Removal]:
         """The removals of one kind."""
@@ -64,14 +62,12 @@ class Plan:
 
 
 def plan(history: History, paths: Paths, retention: Retention | None, now: datetime) -> Plan:
-    """What may be removed: texts that nothing refers to and, with a `retention`, what it does not retain."""
-    removals: list[Removal] = []
-    if retention is not None:
-        oldest = timedelta(days=retention.keep_days)
-        removals += _runs(history, paths, retention, now)
-        removals += _packs(paths, max(oldest, GRACE), now)
-        removals += _copies(history, paths, now - oldest)
-    return Plan(tuple(removals), *history.unused_texts())
+    """What may be removed beside texts that nothing refers to: what a `retention` does not retain."""
+    if retention is None:
+        return Plan()
+    oldest = timedelta(days=retention.keep_days)
+    runs, packs = _runs(history, paths, retention, now), _packs(paths, max(oldest, GRACE), now)
+    return Plan((*runs, *packs, *_copies(history, paths, now - oldest)))
 
 
 def _runs(history: History, paths: Paths, retention: Retention, now: datetime) -> Iterator[Removal]:

@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from pydantic import BaseModel, ValidationError
-from sqlalchemy import Connection, Table, and_, delete, func, or_, select
+from sqlalchemy import Connection, Table, and_, delete, func, or_, select, union
 
 from q36eval.errors import UsageError
 from q36eval.history import _tables as tables
@@ -183,26 +183,19 @@ def _equal(column: Any, value: Any) -> Any:
 class Texts(Connected):
     """What becomes of texts that no run refers to any more."""
 
-    def unused_texts(self) -> tuple[int, int]:
-        """How many texts nothing refers to (a run was deleted, an item evaluated again), and their bytes as kept."""
-        size = func.coalesce(func.sum(func.length(tables.texts.c.data)), 0)
-        query = select(func.count().label("texts"), size.label("bytes"))
-        (row,) = self._read(query.where(tables.texts.c.id.not_in(_used())))
-        return int(row.texts), int(row.bytes)
-
     def remove_unused_texts(self) -> None:
-        """Remove them, while nobody else writes."""
+        """Remove the texts that nothing refers to: a run was deleted, an item evaluated again."""
         with self._write() as connection:
             if connection.dialect.name == "postgresql":
                 connection.execute(select(func.pg_advisory_xact_lock(KEEPERS)))
-            connection.execute(delete(tables.texts).where(tables.texts.c.id.not_in(_used())))
+            used = union(*(select(column).where(column.is_not(None)) for column in REFERRING))
+            connection.execute(delete(tables.texts).where(tables.texts.c.id.not_in(used)))
 
 
-def _used() -> Any:
-    """Numbers of the texts that something refers to."""
-    columns = [tables.runs.c[name] for name in tables.RUN_TEXTS]
-    columns += [tables.items.c.question, tables.items.c.answer]
-    columns += [tables.measurements.c.clusters, tables.measurements.c.competence]
-    columns += [tables.earlier_decisions.c.report, tables.earlier_decisions.c.circumstances]
-    first, *rest = [select(column).where(column.is_not(None)) for column in columns]
-    return first.union(*rest)
+REFERRING: Sequence[Any] = (
+    *(tables.runs.c[name] for name in tables.RUN_TEXTS),
+    *(tables.items.c[name] for name in ("question", "answer")),
+    *(tables.measurements.c[name] for name in ("clusters", "competence")),
+    *(tables.earlier_decisions.c[name] for name in ("report", "circumstances")),
+)
+"""The columns that refer to texts."""

@@ -20,7 +20,7 @@ from typing import IO, Literal, TypeVar
 from pydantic import ValidationError
 
 from q36eval.errors import StorageError, UsageError
-from q36eval.files import replacing
+from q36eval.files import first_problem, replacing
 from q36eval.history import WholeRun
 from q36eval.records import Record
 from q36eval.token_files import TOKENS, WORST
@@ -182,11 +182,9 @@ class Reader:
         try:
             return kind.model_validate_json(content)
         except ValidationError as error:
-            first = error.errors()[0]
-            place = ".".join(map(str, first["loc"])) or "its beginning"
-            message = first["msg"].splitlines()[0].rstrip(".")
+            problem = first_problem(error, kind).splitlines()[0].rstrip(".")
             raise self._refused(
-                f"{name} cannot be read (at {place}: {message}); a newer version wrote it, or it was edited"
+                f"{name} cannot be read (at {problem}); a newer version wrote it, or it was edited"
             ) from error
 
     @contextmanager

@@ -234,20 +234,11 @@ def _criteria(
         was, now = one.get(name), other.get(name)
         key = _key(now or was)
         measurement = ours.get(key) or theirs.get(key)
-        difference: PairedDifference | str
+        against = _against(theirs.get(key), ours.get(key), apart)
         if was is not None and now is not None and _key(was) != _key(now):
-            difference = f"the two policies judge different figures by this name, {_key(was)} and {key}"
-        else:
-            difference = _difference(theirs.get(key), ours.get(key), apart)
-        yield ComparedCriterion(
-            id=name,
-            key=key,
-            unit=None if measurement is None else measurement.unit,
-            a=was,
-            b=now,
-            difference=None if isinstance(difference, str) else difference,
-            why=difference if isinstance(difference, str) else "",
-        )
+            against = {"why": f"the two policies judge different figures by this name, {_key(was)} and {key}"}
+        unit = None if measurement is None else measurement.unit
+        yield ComparedCriterion(id=name, key=key, unit=unit, a=was, b=now, **against)
 
 
 def _key(result: CriterionResult | None) -> str:
@@ -255,7 +246,6 @@ def _key(result: CriterionResult | None) -> str:
 
 
 def _measured(a: Measurement, b: Measurement, apart: Mapping[ProbeName, str]) -> ComparedMeasurement:
-    difference = _difference(a, b, apart)
     return ComparedMeasurement(
         key=b.key,
         unit=b.unit,
@@ -264,24 +254,23 @@ def _measured(a: Measurement, b: Measurement, apart: Mapping[ProbeName, str]) ->
         a_interval=a.effect_interval,
         b=b.effect,
         b_interval=b.effect_interval,
-        difference=None if isinstance(difference, str) else difference,
-        why=difference if isinstance(difference, str) else "",
+        **_against(a, b, apart),
     )
 
 
-def _difference(a: Measurement | None, b: Measurement | None, apart: Mapping[ProbeName, str]) -> PairedDifference | str:
-    """The paired difference, or why there is none."""
+def _against(a: Measurement | None, b: Measurement | None, apart: Mapping[ProbeName, str]) -> dict[str, Any]:
+    """The paired `difference`, or `why` there is none."""
     if a is None or b is None:
-        return "neither run measured it" if a is b else f"only run {'A' if b is None else 'B'} measured it"
+        return {"why": "neither run measured it" if a is b else f"only run {'A' if b is None else 'B'} measured it"}
     if b.probe in apart:
-        return apart[b.probe]
+        return {"why": apart[b.probe]}
     if b.estimator == "census":
-        return "" if a.estimator == "census" else "the two runs measured it in different ways"
+        return {"why": "" if a.estimator == "census" else "the two runs measured it in different ways"}
     paired = paired_with(b, a, "run A")
-    if isinstance(paired, Reason):
-        return paired.text.replace("this run", "run B").replace("this one", "run B")  # it is B that is held against A
+    if isinstance(paired, Reason):  # it is B that is held against A
+        return {"why": paired.text.replace("this run", "run B").replace("this one", "run B")}
     ratio = paired.estimator in ("perplexity", "ratio")
-    return PairedDifference(
+    difference = PairedDifference(
         a=math.nan if paired.reference_value is None else paired.reference_value,
         b=paired.value,
         effect=paired.effect,
@@ -290,6 +279,7 @@ def _difference(a: Measurement | None, b: Measurement | None, apart: Mapping[Pro
         clusters=0 if paired.clusters is None else sum(units > 0 for units in paired.clusters.units),
         movement=_movement(paired.effect_interval, 1.0 if ratio else 0.0, paired.direction),
     )
+    return {"difference": difference}
 
 
 def _movement(interval: Interval, no_change: float, direction: Direction) -> Movement:

@@ -6,9 +6,11 @@ from pathlib import Path
 import pytest
 
 import q36eval.run.drift as drifting
+from q36eval.drift import DriftState
 from q36eval.history import History
 from q36eval.run.drift import drift_of, followed, standing_drift
 from tests.app.judged_runs import judge_run, open_history
+from tests.q36eval.gate.evidence import small_policy
 
 DAY = date(2026, 3, 1)
 MAIN = ("sandbox", "main")
@@ -47,3 +49,15 @@ def test_of_what_was_not_asked_nothing_is_said(history: History) -> None:
     found = drift_of(history, *MAIN, containing="failure")
     assert (found.watched, found.never_measured) == (1, ())
     assert "never measured" not in found.statement
+
+
+def test_a_newest_run_that_did_not_measure_it_is_not_stable(history: History) -> None:
+    run = history.get_run("latest")
+    history.bless(run.id, owner="eva", reason="good")
+    history.update_run(run.id, suites={"canaries": "s"})
+    assert drift_of(history, *MAIN, containing="tools").state is DriftState.STABLE
+    suites, policy = {"canaries": "s"}, small_policy()
+    known = {"identity": run.identity, "reference_identity": run.reference_identity}
+    crashed = history.start_run(family="sandbox", branch="main", policy=policy, suites=suites, **known)
+    history.finish_run(crashed.id, run.report)
+    assert drift_of(history, *MAIN, containing="tools").state is DriftState.INCOMPARABLE

@@ -176,8 +176,7 @@ def test_blessing_needs_a_verdict_and_the_newest_counts(history: History) -> Non
     history.bless(later.id, "eva", "release 2")
     blessing = history.bless(run.id, "jan", "rolled back")
     assert history.blessings("fp8-head", "sandbox")[0] == blessing
-    assert history.blessed("fp8-head").id == run.id
-    assert history.blessed("main") is None
+    assert history.blessings("main") == []
 
 
 def test_waivers_and_failures(history: History) -> None:
@@ -285,10 +284,6 @@ def test_foreign_databases_are_refused_untouched(tmp_path: Path) -> None:
         assert [row[0] for row in raw.execute("SELECT name FROM sqlite_master")] == ["songs"]
     with raises(UsageError, "history-unusable"):
         History.open(text)
-    for url in ("mysql://eva:secret@team/history", "postgresql://eva:secret@team:port/history", "sqlite://"):
-        with raises(UsageError, "history-url-invalid") as refused:
-            History.open(url)
-        assert "secret" not in str(refused.value)
 
 
 def test_report_json_holds_no_bare_nan(history: History) -> None:

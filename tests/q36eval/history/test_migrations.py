@@ -4,9 +4,8 @@
 """
 
 import hashlib
-import os
 import sqlite3
-from contextlib import ExitStack, closing
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -17,7 +16,7 @@ from q36eval.history import History
 from q36eval.history import _migration as migrating
 from q36eval.history._tables import metadata
 from q36eval.history.decisions import replayed
-from tests.q36eval.history.gates import child, gate
+from tests.q36eval.history.gates import gate
 from tests.raising import raises
 
 HEAD, PREVIOUS = migrating.HEAD, migrating.PREVIOUS
@@ -125,14 +124,6 @@ def test_a_migration_that_fails_leaves_all_as_it_was(old: str, monkeypatch: pyte
             History.open(old)
     assert state_of(old) == before
     History.open(old).close()
-    assert state_of(old)[0] == HEAD
-
-
-@pytest.mark.long
-def test_processes_that_migrate_together_do_it_once(old: str) -> None:
-    with ExitStack() as stack:
-        started = [stack.enter_context(child(lambda _: History.open(old).close())) for _ in range(4)]
-        assert [os.waitpid(process, 0)[1] for process, _ in started] == [0] * 4
     assert state_of(old)[0] == HEAD
 
 

@@ -24,6 +24,7 @@ UNREADABLE = {
     "a / in the user": "postgresql://e/va:s3cret@db/history",
     "another database": "mysql://eva:s3cret@db/history",
     "no database at all": "s3cret://",
+    "no file": "sqlite://",
 }
 
 
@@ -32,6 +33,7 @@ def test_a_url_that_is_not_whole_is_refused_unread(what: str, tmp_path: Path, mo
     monkeypatch.chdir(tmp_path)
     with pytest.raises(UsageError) as refused:
         History.open(UNREADABLE[what])
+    assert refused.value.code == "history-url-invalid"
     if what != "no database at all":
         assert not any(part in str(refused.value) for part in ("s3", "cret", "eva"))
     assert "\n" not in str(refused.value)
