@@ -122,9 +122,7 @@ def write_table(history: History, runs: Iterable[RunSummary], table: str, file: 
         with replacing(file) as temporary, pq.ParquetWriter(temporary, schema, compression="zstd") as writer:
             for run in runs:
                 rows = list(rows_of(history, run))
-                arrays = [
-                    pa.array([_plain(row.get(name)) for row in rows], schema.field(name).type) for name in columns
-                ]
+                arrays = [pa.array([row.get(name) for row in rows], schema.field(name).type) for name in columns]
                 writer.write_table(pa.Table.from_arrays(arrays, schema=schema))
                 count += len(rows)
     except OSError as error:
@@ -132,10 +130,6 @@ def write_table(history: History, runs: Iterable[RunSummary], table: str, file: 
             "file-unwritable", f"The table {file} could not be written: {error.strerror or error}."
         ) from error
     return count
-
-
-def _plain(value: Any) -> Any:
-    return str(value) if isinstance(value, str) else value
 
 
 def _schema(columns: dict[str, type]) -> "pa.Schema":

@@ -1,7 +1,6 @@
 """Runs as a whole: taken out of one history, and put into another as they were there."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -45,15 +44,20 @@ def put_run(history: History, whole: WholeRun, *, imported: datetime | None) -> 
         UsageError: there is a run of that id, or it holds what cannot be kept.
     """
     run = whole.run.model_copy(update={"imported": imported})
-    with _fitting(f"run {run.id}"), history._write() as connection:
-        if connection.execute(select(tables.runs.c.id).where(tables.runs.c.id == run.id)).first() is not None:
-            raise UsageError("run-exists", f"history holds a run {run.id} already.")
-        number = add_run(connection, run)
-        rows = measurement_rows(connection, number, whole.measurements)
-        _insert(connection, tables.measurements, [{**row, "position": i} for i, row in enumerate(rows)])
-        for start in range(0, len(whole.items), ITEMS_AT_ONCE):
-            write_items(connection, number, whole.items[start : start + ITEMS_AT_ONCE])
-        _write_about(connection, run.id, whole.about)
+    try:
+        with history._write() as connection:
+            if connection.execute(select(tables.runs.c.id).where(tables.runs.c.id == run.id)).first() is not None:
+                raise UsageError("run-exists", f"history holds a run {run.id} already.")
+            number = add_run(connection, run)
+            rows = measurement_rows(connection, number, whole.measurements)
+            _insert(connection, tables.measurements, [{**row, "position": i} for i, row in enumerate(rows)])
+            for start in range(0, len(whole.items), ITEMS_AT_ONCE):
+                write_items(connection, number, whole.items[start : start + ITEMS_AT_ONCE])
+            _write_about(connection, run.id, whole.about)
+    except (DataError, IntegrityError, ProgrammingError, OverflowError) as error:
+        raise UsageError(
+            "value-not-storable", f"run {run.id} holds values that history cannot store; nothing of it was written."
+        ) from error
 
 
 def check_dates(whole: WholeRun) -> None:
@@ -66,21 +70,6 @@ def check_dates(whole: WholeRun) -> None:
     check_not_future(f"The start of run {run.id}", run.started)
     if run.finished is not None:
         check_not_future(f"The end of run {run.id}", run.finished)
-
-
-@contextmanager
-def _fitting(what: str) -> Iterator[None]:
-    """What is written in here comes from elsewhere, and may be what no column holds.
-
-    Raises:
-        UsageError: it is; nothing was written.
-    """
-    try:
-        yield
-    except (DataError, IntegrityError, ProgrammingError, OverflowError) as error:
-        raise UsageError(
-            "value-not-storable", f"{what} holds values that history cannot store; nothing of it was written."
-        ) from error
 
 
 def _write_about(connection: Connection, run_id: str, about: About) -> None:

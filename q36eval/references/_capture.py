@@ -125,7 +125,7 @@ class Capture(Mapping[str, Digest]):
         path = self.folder / ANSWERS_FILE
         if path.exists():
             self._read_answers(path.read_bytes())
-        for line in self._journal.read():
+        for line in self._journal.read()[0]:
             self._recall(line)
 
     def _recall(self, line: Mapping[str, Any]) -> None:

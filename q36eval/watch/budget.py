@@ -41,10 +41,8 @@ def most_tokens(body: Mapping[str, Any] | None) -> int:
     if "messages" in body:
         said = json.dumps([body["messages"], body.get("tools")], ensure_ascii=False)
         read = len(said.encode()) + TEMPLATE_TOKENS
-    elif isinstance(prompt, str):
-        read = len(prompt.encode())
     else:
-        read = sum(map(len, prompt)) if prompt and isinstance(prompt[0], list | tuple) else len(prompt)
+        read = len(prompt.encode()) if isinstance(prompt, str) else least_tokens(body)
     return read + int(body.get("max_tokens") or 0)
 
 
@@ -101,10 +99,7 @@ class Gauge:
 
     def room(self) -> tuple[int, int]:
         """Requests and tokens that this round may still take."""
-        return (
-            self._budget.requests_per_round - self.requests,
-            self._budget.tokens_per_round - self.tokens,
-        )
+        return self._budget.requests_per_round - self.requests, self._budget.tokens_per_round - self.tokens
 
     def before(self, body: Mapping[str, Any] | None) -> None:
         """Charge a request, on the disk.
