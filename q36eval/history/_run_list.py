@@ -52,6 +52,21 @@ class Listing(Connected):
         query = select(*LINE).where(_matching(wanted)).order_by(columns.started.desc(), columns.id.desc())
         return [_summary(row) for row in self._read(query.limit(limit).offset(offset))]
 
+    def list_runs(
+        self,
+        *,
+        family: str | None = None,
+        branch: str | None = None,
+        state: RunState | None = None,
+        limit: int | None = None,
+    ) -> list[RunRecord]:
+        """Runs that match every given filter, newest first."""
+        columns = tables.runs.c
+        query = select(tables.runs).where(_matching(RunFilter(family=family, branch=branch, state=state)))
+        with self._reading() as connection, self._whole():
+            newest = query.order_by(columns.started.desc(), columns.id.desc()).limit(limit)
+            return runs_of(connection, connection.execute(newest).all())
+
     def count_runs(self, wanted: RunFilter | None = None) -> int:
         """How many runs `summaries` would give without a limit."""
         query = select(func.count()).select_from(tables.runs).where(_matching(wanted))
@@ -276,19 +291,15 @@ def _known_runs(
 
 def _series_runs(rows: Sequence[Any], texts: Mapping[int, str]) -> dict[int, SeriesRun]:
     """By their numbers. A text that many runs share is read once."""
-    identities: dict[int, DeploymentIdentity] = {}
-    answers: dict[int, dict[str, str]] = {}
-
-    def reference_answers(number: int | None, run_id: str) -> dict[str, str]:
-        if number is not None and number not in answers:
-            answers[number] = (text_value(texts, number, f"run {run_id}") or {}).get(REFERENCE_ANSWERS) or {}
-        return {} if number is None else answers[number]
-
-    def identity(number: int | None, run_id: str) -> DeploymentIdentity | None:
-        if number is not None and number not in identities:
-            identities[number] = _identity(text_value(texts, number, f"run {run_id}"), run_id)
-        return None if number is None else identities[number]
-
+    of_runs = {number: row.id for row in rows for number in (row.identity, row.reference_identity)}
+    identities = {
+        number: _identity(text_value(texts, number, f"run {run_id}"), run_id)
+        for number, run_id in of_runs.items()
+        if number is not None
+    }
+    named = {row.provenance: row.id for row in rows}
+    told = {number: text_value(texts, number, f"run {run_id}") or {} for number, run_id in named.items()}
+    answers = {number: provenance.get(REFERENCE_ANSWERS) or {} for number, provenance in told.items()}
     return {
         row.number: SeriesRun(
             id=row.id,
@@ -296,9 +307,9 @@ def _series_runs(rows: Sequence[Any], texts: Mapping[int, str]) -> dict[int, Ser
             verdict=None if row.verdict is None else Verdict(row.verdict),
             policy=row.policy_name,
             suites=text_value(texts, row.suites, f"run {row.id}"),
-            identity=identity(row.identity, row.id),
-            reference_identity=identity(row.reference_identity, row.id),
-            reference_answers=reference_answers(row.provenance, row.id),
+            identity=identities.get(row.identity),
+            reference_identity=identities.get(row.reference_identity),
+            reference_answers=answers[row.provenance],
         )
         for row in rows
     }

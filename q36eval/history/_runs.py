@@ -141,27 +141,6 @@ class Runs(Connected):
         """Whether there is a run of that very id."""
         return bool(self._read(select(tables.runs.c.number).where(tables.runs.c.id == run_id)))
 
-    def list_runs(
-        self,
-        *,
-        family: str | None = None,
-        branch: str | None = None,
-        state: RunState | None = None,
-        limit: int | None = None,
-    ) -> list[RunRecord]:
-        """Runs that match every given filter, newest first."""
-        columns = tables.runs.c
-        query = select(tables.runs).order_by(columns.started.desc(), columns.id.desc()).limit(limit)
-        for column, wanted in (
-            (columns.family, family),
-            (columns.branch, branch),
-            (columns.state, state),
-        ):
-            if wanted is not None:
-                query = query.where(column == str(wanted))
-        with self._reading() as connection, self._whole():
-            return runs_of(connection, connection.execute(query).all())
-
     def set_progress(self, progress: RunProgress) -> None:
         """Say how far a run is; what was said before is replaced."""
         row = {**progress.model_dump(mode="json"), "at": timestamp(progress.at)}
