@@ -39,7 +39,7 @@ from q36eval.history import (
 from q36eval.inert_text import name
 from q36eval.provenance import CHANGED
 from q36eval.records import Lane, Verdict
-from q36eval.run.drift import read_kept
+from q36eval.run.drift import standing_drift
 
 LANE_NAMES = {Lane.STRUCTURED: "structured", Lane.FREEFORM: "free-form"}
 FILES = frozenset({"checkpoint_sha256", "tokenizer_sha256", "chat_template_sha256"})
@@ -196,7 +196,7 @@ class Source(Protocol):
     def summaries(self, wanted: RunFilter | None = None) -> list[RunSummary]: ...
     def standing_verdicts(self) -> Mapping[BranchKey, Sequence[StandingVerdict]]: ...
     def waiver_records(self) -> list[WaiverRecord]: ...
-    def kept_drifts(self) -> Mapping[BranchKey, BranchDrift]: ...
+    def drift(self, family: str, branch: str) -> BranchDrift: ...
     def blessings(self, family: str, branch: str) -> list[Blessing]: ...
     def run(self, run_id: str) -> RunRecord: ...
     def shipped_rules(self, family: str) -> Rules | None: ...
@@ -245,11 +245,9 @@ class OfHistory:
         self.run = history.get_run
         self.shipped_rules = shipped_rules
 
-    def kept_drifts(self) -> dict[BranchKey, BranchDrift]:
-        """The drift that history keeps of the branches as they are now."""
-        kept = self._history.kept_drifts()
-        found = {key: read_kept(now, kept.get(key)) for key, now in self._history.fingerprints().items()}
-        return {key: drift for key, drift in found.items() if drift is not None}
+    def drift(self, family: str, branch: str) -> BranchDrift:
+        """The drift of a branch."""
+        return standing_drift(self._history, family, branch)
 
     def blessings(self, family: str, branch: str) -> list[Blessing]:
         """Blessings of a branch, newest first."""
@@ -263,7 +261,6 @@ class Standings:
         self._source, self._today = source, now.astimezone(UTC).date()
         self._branches = {(of.family, of.branch): of for of in source.branches()}
         self._verdicts = source.standing_verdicts()
-        self._drifts = source.kept_drifts()
         self._waivers: dict[BranchKey, tuple[Waiver, ...]] = {}
         for record in source.waiver_records():
             if record.revoked is None:
@@ -285,8 +282,8 @@ class Standings:
 
     def _branch(self, key: BranchKey, *, named: bool) -> BranchStanding:
         of, rules = self._branches[key], self._rules[key[0]]
-        drift = self._drifts.get(key)
-        drifts = drift is not None and drift.state is DriftState.DRIFTING and drift.worse
+        blessing = next(iter(self._source.blessings(*key)), None)
+        drifts = blessing is not None and self._drifts_for_the_worse(key)
         declared = rules.branches.get(key[1])
         verdicts, sha256 = self._verdicts.get(key, ()), rules.policy_sha256
         if declared is not None:
@@ -317,13 +314,20 @@ class Standings:
         return BranchStanding(
             of,
             lanes,
-            blessing=next(iter(self._source.blessings(*key)), None),
+            blessing=blessing,
             waivers=self._waivers.get(key, ()),
             drifts=drifts,
             margin=_kl_margin(report),
             decisive=next(iter(decisive_in(report, worst)), None),
             changed=changed,
         )
+
+    def _drifts_for_the_worse(self, key: BranchKey) -> bool:
+        try:
+            drift = self._source.drift(*key)
+        except Q36Error:  # one run that cannot be read hides no branch; `q36eval drift` says what the trouble is
+            return False
+        return drift.state is DriftState.DRIFTING and drift.worse
 
     def _policy_sha256(self, one: StandingVerdict, lanes: tuple[Lane, ...]) -> str | None:
         key = id(one.policy), lanes  # runs under one policy share what was read of it

@@ -54,10 +54,9 @@ def drift(
 
 def _of_all(history: "History", family: Family, as_json: bool) -> int:
     from q36eval.app.cli.tables import print_plain
-    from q36eval.run.drift import keep_drifts, standing_drift
+    from q36eval.run.drift import drift_of
 
-    keep_drifts(history, family.name)
-    drifts = [standing_drift(history, *key) for key in sorted(history.fingerprints(family.name))]
+    drifts = [drift_of(history, *key) for key in sorted(history.fingerprints(family.name))]
     drifts.sort(key=lambda one: (one.blessed_run_id is None, WORST_FIRST.index(_exit_code(one))))
     code = _exit_code(drifts[0]) if drifts else ExitCode.INCONCLUSIVE
     if as_json:
@@ -74,7 +73,7 @@ def _of_all(history: "History", family: Family, as_json: bool) -> int:
 def _of_one(
     history: "History", family: Family, branch: str, metric: str | None, everything: bool, as_json: bool
 ) -> int:
-    from q36eval.run.drift import drift_of, keep_drifts
+    from q36eval.run.drift import drift_of
 
     found = drift_of(history, family.name, branch, containing=metric, everything=everything)
     if not found.metrics:
@@ -84,7 +83,6 @@ def _of_one(
         print_json(json.loads(found.model_dump_json()) | {"exit_code": int(code)})
     else:
         _print(found)
-    keep_drifts(history, family.name, branch)  # last: a process that holds the database for long delays no answer
     return int(code)
 
 

@@ -52,7 +52,6 @@ def show(
             json.loads(decision.model_dump_json()) for decision in history.earlier_decisions(record.id)
         ]
         body["events"] = [event.model_dump(mode="json") for event in history.events(record.id)]
-        body["artifacts"] = [artifact.model_dump(mode="json") for artifact in history.artifacts(record.id)]
         print_json(body)
         return int(ExitCode.PASS)
     from rich.console import Console

@@ -23,9 +23,6 @@ def compare(
         typer.Argument(help="First run: id, unique prefix, or latest.", metavar="A"),
     ],
     b: Annotated[str, typer.Argument(help="Second run, compared with the first.", metavar="B")],
-    metric: Annotated[
-        list[str] | None, typer.Option(help="Also compare metrics whose key contains this.", metavar="TEXT")
-    ] = None,
     limit: Annotated[int, typer.Option(min=0, help="Show this many flipped items; --json lists all.")] = 20,
     as_json: JsonOption = False,
 ) -> None:
@@ -38,7 +35,7 @@ def compare(
 
     history = open_history()
     one, other = history.get_run(a), history.get_run(b)
-    comparison = beside(history, one, other, metric or ())
+    comparison = beside(history, one, other)
     if as_json:
         print_json(json.loads(comparison.model_dump_json()))
         return

@@ -16,7 +16,7 @@ from q36eval.app.cli.history_list import (
     check_known,
     run_filter,
 )
-from q36eval.app.cli.options import JsonOption, note, open_history, print_json, say
+from q36eval.app.cli.options import JsonOption, note, open_history, print_json
 from q36eval.config.paths import Paths
 from q36eval.errors import UsageError
 
@@ -87,10 +87,10 @@ def _export_archive(history: "History", run_ids: Sequence[str], out: Path) -> li
     if out.is_dir():
         files = [out / f"{run_id}.zip" for run_id in run_ids]
         for run_id, file in zip(run_ids, files, strict=True):
-            write(history, paths, [run_id], file, say)
+            write(history, paths, [run_id], file)
         note(f"{len(run_ids):,} runs are in {out}, one archive each.")
         return files
-    write(history, paths, run_ids, out, say)
+    write(history, paths, run_ids, out)
     note(f"{len(run_ids):,} runs are in {out}, {out.stat().st_size / 1024 / 1024:,.1f} MiB; `history import` reads it.")
     return [out]
 
@@ -111,7 +111,7 @@ def take_in(
     history = open_history(paths, writing=True)
     done = []
     for file in archives:
-        imported = read(history, paths.state, file)
+        imported = read(history, paths, file)
         done.append(
             {
                 "archive": str(file),

@@ -13,8 +13,6 @@ if TYPE_CHECKING:
 
 KINDS = {
     "run": "runs",
-    "file": "files of runs",
-    "folder": "working folders of runs",
     "pack": "reference packs",
     "copy": "copies of the database",
 }
@@ -38,7 +36,7 @@ def gc(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be removed, and remove nothing.")] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Remove files and texts that no run refers to, and what is old.
+    """Remove what is old, and texts that no run refers to.
 
     A run that was ever blessed or signed is always retained. A reference pack is captured again when it is needed.
     """
@@ -62,9 +60,6 @@ def _body(planned: "Plan", shown: "list[Removal]", dry_run: bool) -> dict[str, A
         "removed": [
             {"kind": one.kind, "name": one.name, "why": one.why, "size_bytes": one.size_bytes} for one in shown
         ],
-        "texts": planned.texts,
-        "texts_bytes": planned.texts_bytes,
-        "notes": list(planned.notes),
     }
 
 
@@ -82,12 +77,8 @@ def _print(planned: "Plan", shown: "list[Removal]", dry_run: bool) -> None:
             print_plain(f"  {one.name}  {one.why}")
         if len(of_kind) > SHOWN:
             print(f"  and {len(of_kind) - SHOWN:,} more; --json names them all")
-    if planned.texts:
-        print(f"{planned.texts:,} texts that no run refers to {verb}, {planned.texts_bytes / MIB:,.1f} MiB.")
-    for note in planned.notes:
-        print_plain(note)
     remaining = [] if dry_run else [one for one in planned.removals if one not in shown]
     if remaining:
         print(f"{len(remaining):,} entries were in use or could not be removed, and stay.")
-    if not shown and not planned.texts:
+    if not shown:
         print("Nothing to remove.")

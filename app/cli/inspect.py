@@ -83,7 +83,6 @@ def _reference(named: str | None, target: Target, family: Family, paths: Paths) 
 
 def _record(inspection: "Inspection", target: Target, family: Family, paths: Paths) -> str:
     """Write the measurements to history, as the other probe commands do; returns the run's id."""
-    from q36eval.run.drift import keep_drifts
     from q36eval.run.weights import measurements
 
     history = open_history(paths, writing=True)
@@ -97,7 +96,6 @@ def _record(inspection: "Inspection", target: Target, family: Family, paths: Pat
     for measurement in measurements(inspection):
         history.add_measurement(run.id, measurement)
     history.finish_run(run.id)
-    keep_drifts(history, run.family, run.branch)
     return run.id
 
 

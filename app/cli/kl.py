@@ -45,7 +45,7 @@ def kl(
         return show_runs([request], paths, as_json=as_json)
     run, history = measured(request, paths)
     if as_json:
-        print_json(run_body(run, history) | kl_body(run, history, paths))
+        print_json(run_body(run, history) | kl_body(run, paths))
     elif not Quiet.wanted:
         print_summary(run, history, paths)
     return exit_code(run, history)

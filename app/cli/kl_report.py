@@ -21,28 +21,26 @@ _SPACE = "\ue000"
 """Stands for a space while the text is made harmless, which would join runs of them; for private use, so in no text."""
 
 
-def artifacts(run: "RunRecord", history: "History", paths: Paths) -> tuple[Path | None, list["WorstToken"]]:
+def _files(run: "RunRecord", paths: Paths) -> tuple[Path | None, list["WorstToken"]]:
     """A run's tokens file, if it was written, and its worst tokens."""
-    from q36eval.history.run_files import RunFiles
     from q36eval.token_files import TOKENS, WORST, read_worst
 
-    files = RunFiles(paths.state)
-    worst = files.find(history, run.id, WORST)
-    return files.find(history, run.id, TOKENS), [] if worst is None else read_worst(worst)
+    tokens, worst = (paths.tokens(run.id) / name for name in (TOKENS, WORST))
+    return tokens if tokens.is_file() else None, read_worst(worst) if worst.is_file() else []
 
 
 def print_summary(run: "RunRecord", history: "History", paths: Paths) -> None:
     """Headline, breakdowns, worst tokens, where every token is, and what was not measured."""
-    tokens, worst = artifacts(run, history, paths)
+    tokens, worst = _files(run, paths)
     where = [] if tokens is None else [f"every token: {tokens}"]
     print_run(run, history, [*_parts(KLFigures(history.measurements(run.id)), worst), *where])
 
 
-def kl_body(run: "RunRecord", history: "History", paths: Paths) -> dict[str, Any]:
+def kl_body(run: "RunRecord", paths: Paths) -> dict[str, Any]:
     """What `--json` holds beside the measurements: where every token is, and the worst ones."""
     import json
 
-    tokens, worst = artifacts(run, history, paths)
+    tokens, worst = _files(run, paths)
     return {
         "tokens": None if tokens is None else str(tokens),
         "worst_tokens": [json.loads(token.model_dump_json()) for token in worst],

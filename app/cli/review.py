@@ -179,18 +179,16 @@ def revoke(
 
 def _revoke_blessing(history: "History", run: str, owner: str | None, reason: str | None, as_json: bool) -> None:
     from q36eval.app.cli.tables import print_plain
-    from q36eval.run.drift import keep_drifts
 
     if owner is None or reason is None:
         raise UsageError("option-missing", "A blessing is revoked with --owner and --reason.")
     run_id = history.get_run(run).id
     *_, blessing = history.revoke_blessing(run_id, owner, reason)
-    keep_drifts(history, blessing.family, blessing.branch)
     if as_json:
         print_json(blessing.model_dump(mode="json"))
         return
-    now = history.blessed(blessing.branch, blessing.family)
-    baseline = "no run" if now is None else f"run {now.id}"
+    now = next(iter(history.blessings(blessing.branch, blessing.family)), None)
+    baseline = "no run" if now is None else f"run {now.run_id}"
     print_plain(
         f"Revoked the blessing of run {run_id}, by {owner}; the baseline of {blessing.branch} is {baseline} now."
     )
@@ -205,11 +203,9 @@ def bless(
 ) -> None:
     """Accept a run as the baseline for drift."""
     from q36eval.app.cli.tables import print_plain
-    from q36eval.run.drift import keep_drifts
 
     history = open_history()
     blessing = history.bless(history.get_run(run).id, owner, reason)
-    keep_drifts(history, blessing.family, blessing.branch)
     if as_json:
         print_json(blessing.model_dump(mode="json"))
         return

@@ -11,7 +11,7 @@ from q36eval.app.dashboard.drawing.kl_charts import divergences_of
 from q36eval.app.dashboard.launch_options import Started, file_of, shown_source
 from q36eval.app.figures.canary_lanes import CanaryLanes
 from q36eval.app.figures.deciding_answers import deciding_items
-from q36eval.app.standing import OfHistory, Rules, shipped_rules
+from q36eval.app.standing import Rules, shipped_rules
 from q36eval.config.paths import Paths
 from q36eval.drift import BranchDrift, MetricDrift
 from q36eval.gate.report import SignOff, Waiver
@@ -32,7 +32,6 @@ from q36eval.history import (
 )
 from q36eval.history.decisions import report_sha256
 from q36eval.history.run_comparison import Comparison, compare
-from q36eval.history.run_files import RunFiles
 from q36eval.locks import is_held
 from q36eval.records import ItemOutcome, Measurement, ProbeFailure, ProbeName
 from q36eval.run.drift import followed, standing_drift
@@ -186,8 +185,8 @@ class Reader:
         return self._file(run, TOKENS) or self._states()[0] / "tokens" / run.id / TOKENS
 
     def _file(self, run: RunRecord, name: str) -> Path | None:
-        files = (RunFiles(state).find(self.history, run.id, name) for state in self._states())
-        return next((path for path in files if path is not None), None)
+        files = (state / "tokens" / run.id / name for state in self._states())
+        return next((path for path in files if path.is_file()), None)
 
     def _states(self) -> list[Path]:
         """Working states that may hold the files of its runs: that of its file, and this program's own."""
@@ -216,12 +215,8 @@ class Reader:
         """Every waiver ever written, oldest first."""
         return self._fresh(lambda h: h.waiver_records(), "waivers") if self.exists else []
 
-    def kept_drifts(self) -> dict[BranchKey, BranchDrift]:
-        """The drift that history keeps of the branches as they are now; quick."""
-        return self._fresh(lambda h: OfHistory(h).kept_drifts(), "kept drifts") if self.exists else {}
-
     def drift(self, family: str, branch: str) -> BranchDrift:
-        """The drift of a branch, its metrics without points; a second, where history does not keep it."""
+        """The drift of a branch, its metrics without points."""
         return self._of_branch(family, branch, lambda h: standing_drift(h, family, branch), "drift")
 
     def followed(self, family: str, branch: str, keys: Sequence[str]) -> list[MetricDrift]:

@@ -11,7 +11,6 @@ from q36eval.errors import Q36Error, UsageError
 from q36eval.gate import Waiver
 from q36eval.history import RunRecord
 from q36eval.history.decisions import sign
-from q36eval.run.drift import keep_drifts
 
 
 def today() -> date:
@@ -71,7 +70,6 @@ def bless(reader: Reader, run: RunRecord, typed: str, reason: str) -> str:
     owner = writer(typed)
     _check_shown(reader, run)
     blessing = reader.history.bless(run.id, owner, reason.strip())
-    keep_drifts(reader.history, run.family, run.branch)
     forget()
     return f"Blessed by {blessing.owner}: drift is measured against this run from now on."
 

@@ -7,7 +7,6 @@ does not keep it of: another version may have kept it, or none.
 
 import argparse
 import inspect
-import subprocess
 import sys
 from contextlib import suppress
 from importlib import import_module
@@ -19,7 +18,6 @@ from q36eval.app.cli.streams import tolerant_output
 from q36eval.app.dashboard import views
 from q36eval.app.dashboard.front_page import FrontPage
 from q36eval.app.dashboard.guard import LOOPBACK, Guard
-from q36eval.app.dashboard.launch_options import READ_ONLY
 from q36eval.app.dashboard.verdict_style import PRIMARY
 
 LATE = ("pandas", "plotly.graph_objects", "plotly.io", "scipy.stats", "pyarrow.parquet", "PIL.Image")
@@ -57,9 +55,6 @@ def main() -> None:
     parser.add_argument("--allow-host", action="append", default=[])
     own, page = _parted(sys.argv[1:])
     options = parser.parse_args(own)
-    if READ_ONLY not in page:
-        quiet = subprocess.DEVNULL
-        subprocess.Popen([sys.executable, "-P", "-m", "q36eval.run.drift"], stdin=quiet, stdout=quiet, stderr=quiet)
     imported()
     sys.argv = [sys.argv[0], *page]
     configuration = CONFIGURATION | {"server.address": options.address, "server.port": options.port}

@@ -14,7 +14,6 @@ from q36eval.history.decisions import (
     report_sha256,
 )
 from q36eval.records import branch_title
-from q36eval.run.drift import keep_drifts
 
 
 def decide_again(
@@ -63,9 +62,7 @@ def decide_again(
     kept = run.circumstances
     if same_report and kept is not None and _known(kept) == _known(circumstances):
         return run
-    decided_now = history.decide_again(run.id, report, circumstances)
-    keep_drifts(history, family, branch)
-    return decided_now
+    return history.decide_again(run.id, report, circumstances)
 
 
 def _known(circumstances: Circumstances) -> tuple[object, ...]:

@@ -8,9 +8,7 @@ Requests come by standard input and answers go to standard output, each after it
 answer is the CPU seconds, a letter and UTF-8.
 """
 
-import _thread
 import marshal
-import os
 import resource
 import signal
 import struct
@@ -27,13 +25,11 @@ KEPT = 64
 """Compiled templates."""
 
 
-def main(libraries: str, cpu_seconds: int, memory_bytes: int, lifeline: int) -> None:
-    """Answer requests until standard input ends, or `lifeline` does: then whoever started this process is gone."""
+def main(libraries: str, cpu_seconds: int, memory_bytes: int) -> None:
+    """Answer requests until standard input ends: then whoever started this process is gone."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent, which closes the pipes
     sys.path.append(libraries)
     environment = _environment()
-    _thread.stack_size(256 * 1024)
-    _thread.start_new_thread(_end_with, (lifeline,))
     limit_cpu = _limits(cpu_seconds, memory_bytes)
     requests, answers = sys.stdin.buffer, sys.stdout.buffer
     compiled: dict[int, Any] = {}
@@ -45,11 +41,6 @@ def main(libraries: str, cpu_seconds: int, memory_bytes: int, lifeline: int) -> 
         body = said.encode("utf-8", "surrogatepass")
         answers.write(ANSWER.pack(time.process_time() - begun, kind, len(body)) + body)
         answers.flush()
-
-
-def _end_with(lifeline: int) -> None:
-    os.read(lifeline, 1)
-    os._exit(0)
 
 
 def _limits(cpu_seconds: int, memory_bytes: int) -> Callable[[float], None]:
@@ -147,4 +138,4 @@ def _environment() -> Any:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4]))
+    main(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]))

@@ -2,7 +2,7 @@
 
 One process (`_worker.py`) renders all templates of this one, and is replaced where a template ended it. It is started
 by `subprocess`, never forked off, so torch's threads and CUDA are not in it. It ends with this process, however that
-ends: its standard input and a pipe that nobody else holds are closed then.
+ends, since its standard input is closed then; a rendering that is under way has its limit of CPU time.
 """
 
 import atexit
@@ -139,22 +139,18 @@ class _Worker:
         assert jinja2 is not None, "a requirement of this package"
         assert jinja2.origin is not None, "it is a package of files"
         libraries = str(Path(jinja2.origin).parents[1])
-        lifeline, self._lifeline = os.pipe()
-        numbers = (limits.cpu_seconds, limits.memory_bytes, lifeline)
+        numbers = (limits.cpu_seconds, limits.memory_bytes)
         command = [sys.executable, "-I", "-S", "-B", str(WORKER), libraries, *map(str, numbers)]
         try:
             self._process = subprocess.Popen(
-                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, pass_fds=(lifeline,)
+                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
             )
         except OSError as error:
-            os.close(self._lifeline)
             raise EngineError(
                 "process-not-started",
                 f"The process that renders chat templates cannot be started: {error.strerror}; make room for it, and "
                 f"run the command again.",
             ) from error
-        finally:
-            os.close(lifeline)
 
     def ask(self, template: str, variables: dict[str, Any]) -> tuple[float, bytes, str]:
         """CPU seconds, what became of it, and the text.
@@ -223,7 +219,6 @@ class _Worker:
             with contextlib.suppress(OSError):  # what was not sent yet
                 if stream is not None:
                     stream.close()
-        os.close(self._lifeline)
         self._process.wait()
 
 

@@ -1,8 +1,7 @@
 """Drift: is a branch's newest run worse than the blessed run beyond noise, since when, and with what? Pure.
 
 `series` decides which runs compare with the blessed one, `paired` compares them item by item, `verdicts` gives states
-and sentences, `records` is what is reported. History keeps findings under `records.FINDINGS_VERSION`: raise it with
-every change of a figure or a word here. It may import `q36eval.records`, `q36eval.gate`, `q36eval.stats` and the
+and sentences, `records` is what is reported. It may import `q36eval.records`, `q36eval.gate`, `q36eval.stats` and the
 records of `q36eval.history`.
 """
 

@@ -25,7 +25,7 @@ def paired_difference(
     ours = [one for one in run if one.key == key]
     if not ours:
         return "The newest run did not measure it."
-    paired = against_blessed(ours[-1], _distinct([one for one in blessed if one.key == key]))
+    paired = against_blessed(ours[-1], [one for one in blessed if one.key == key])
     if isinstance(paired, Reason):
         return f"Cannot be paired with the blessed run: {paired.text}."
     clusters, level, no_change = paired.clusters, 1.0 - ALPHA / metrics, 1.0 if paired.estimator in RATIOS else 0.0
@@ -61,8 +61,3 @@ def _floor(key: str, paired: Measurement, measurements: Sequence[Measurement]) -
         and one.slice in (paired.slice, "all")
     ]
     return max((one.value for one in floors if math.isfinite(one.value)), default=0.0)
-
-
-def _distinct(measurements: Sequence[Measurement]) -> list[Measurement]:
-    """A resumed run may hold the same measurement twice."""
-    return [one for place, one in enumerate(measurements) if one not in measurements[:place]]

@@ -1,19 +1,9 @@
-"""What is reported of drift: of one run, of one metric over the runs, and of a branch.
-
-`FINDINGS_VERSION` stands beside the records that it is the version of.
-"""
+"""What is reported of drift: of one run, of one metric over the runs, and of a branch."""
 
 from datetime import datetime
 from enum import StrEnum
 
 from q36eval.records import Direction, Interval, Record, Verdict
-
-FINDINGS_VERSION = 2
-"""Raised with every change after which the same runs may be reported as drifting otherwise, or in other words:
-
-1. What is found on 2026-11-22; before it, the hash of all our code stood here.
-2. The newest run is paired with the blessed one; control charts are gone.
-"""
 
 
 class DriftState(StrEnum):

@@ -1,7 +1,8 @@
 """Which runs of a metric compare with the blessed one, and what changed in the deployment between them. Pure."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Sequence
 
 from q36eval.history.records import SeriesPoint, SeriesRun
 from q36eval.records import DeploymentIdentity
@@ -73,30 +74,23 @@ def identity_changes(before: SeriesRun, after: SeriesRun) -> tuple[str, ...]:
 
     Settings go by their own names. Of a change of both by the same the deployment's alone is named.
     """
-    changed = _changes(before.identity, after.identity)
-    of_reference = _changes(before.reference_identity, after.reference_identity)
+    changed = _changed(before.identity, after.identity)
+    of_reference = _changed(before.reference_identity, after.reference_identity)
     return (*changed, *(f"the reference's {each}" for each in of_reference if each not in changed))
 
 
-def _changes(one: DeploymentIdentity | None, other: DeploymentIdentity | None) -> list[str]:
-    return [] if one is None or other is None else _changed(one, other)
-
-
-def _changed(one: DeploymentIdentity, other: DeploymentIdentity) -> list[str]:
-    if one is other:  # what many runs share is read once
+def _changed(one: DeploymentIdentity | None, other: DeploymentIdentity | None) -> list[str]:
+    if one is None or other is None or one is other:  # what many runs share is read once
         return []
     changes = []
     for field in one.differing_fields(other):
         if field == "settings":
-            changes += [f"setting {name}{values}" for name, values in _settings(one.settings, other.settings)]
+            before, after = (defaultdict(lambda: "unset", each.settings) for each in (one, other))
+            names = sorted({*one.settings, *other.settings})
+            changes += [f"setting {n} {before[n]} -> {after[n]}" for n in names if before[n] != after[n]]
         elif field in _NAMES:
             changes.append(_NAMES[field])
         else:
             name = "KV-cache dtype" if field == "kv_cache_dtype" else field.replace("_", " ")
             changes.append(f"{name} {getattr(one, field)} -> {getattr(other, field)}")
     return changes
-
-
-def _settings(one: Mapping[str, str], other: Mapping[str, str]) -> list[tuple[str, str]]:
-    names = [name for name in sorted({*one, *other}) if one.get(name) != other.get(name)]
-    return [(name, f" {one.get(name, 'unset')} -> {other.get(name, 'unset')}") for name in names]

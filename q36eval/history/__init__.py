@@ -1,16 +1,12 @@
 """What was measured, kept: runs, measurements, items, blessings, waivers and signatures."""
 
-from q36eval.history._connection import HistoryLostError
 from q36eval.history.records import (
     About,
-    Artifact,
     Blessing,
     BranchKey,
     BranchSummary,
     Decision,
     EventKind,
-    JudgedRun,
-    KeptDrift,
     RunEvent,
     RunFilter,
     RunProgress,
@@ -20,7 +16,6 @@ from q36eval.history.records import (
     SeriesPoint,
     SeriesRun,
     StandingVerdict,
-    UnfinishedRun,
     WaiverRecord,
     WholeRun,
 )
@@ -28,16 +23,12 @@ from q36eval.history.store import History
 
 __all__ = [
     "About",
-    "Artifact",
     "Blessing",
     "BranchKey",
     "BranchSummary",
     "Decision",
     "EventKind",
     "History",
-    "HistoryLostError",
-    "JudgedRun",
-    "KeptDrift",
     "RunEvent",
     "RunFilter",
     "RunProgress",
@@ -47,7 +38,6 @@ __all__ = [
     "SeriesPoint",
     "SeriesRun",
     "StandingVerdict",
-    "UnfinishedRun",
     "WaiverRecord",
     "WholeRun",
 ]

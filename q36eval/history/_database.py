@@ -1,4 +1,4 @@
-"""The database, an SQLite file or PostgreSQL: how it is read and written (how it is opened: `_opening`)."""
+"""The database, an SQLite file or PostgreSQL: how it is read and written (how it is opened: `_connection`)."""
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -6,25 +6,14 @@ from json import JSONDecodeError
 from pathlib import Path
 from typing import Any, Self
 
-from sqlalchemy import Connection, Engine, Row, Table, UniqueConstraint, text
+from sqlalchemy import Connection, Engine, Row, Table, UniqueConstraint
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.engine import URL
 from sqlalchemy.exc import DatabaseError, InternalError, OperationalError
 
 from q36eval.errors import StorageError, UsageError
-from q36eval.history._connection import (
-    WRITE,
-    HistoryLostError,
-    check_file,
-    open_engine,
-    said_when_long,
-    sentence_of,
-    shown,
-)
+from q36eval.history._connection import WRITE, check_file, open_engine, sentence_of, shown
 from q36eval.interrupts import uninterrupted
-
-ID = "SELECT id FROM history"
-"""The statement that reads a history's id, which stays the same wherever its file is moved."""
 
 Upserting = Callable[[Table], "sqlite.Insert | postgresql.Insert"]
 
@@ -34,7 +23,6 @@ class Connected:
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
-        self._id: str | None = None
 
     @classmethod
     def open(cls, path_or_url: Path | str, *, upgrade: bool = True) -> Self:
@@ -47,9 +35,7 @@ class Connected:
             UsageError: not a database of ours, one written by a newer version, one that cannot be reached, or one that
                 would have to be changed first.
         """
-        history = cls(open_engine(path_or_url, upgrade=upgrade))
-        history._id = history.id
-        return history
+        return cls(open_engine(path_or_url, upgrade=upgrade))
 
     @property
     def name(self) -> str:
@@ -74,35 +60,13 @@ class Connected:
 
     @contextmanager
     def _write(self) -> Iterator[Connection]:
+        check_file(self._engine)
         with (
             uninterrupted(),
             used(self._engine.url),
             self._engine.execution_options(**WRITE).begin() as connection,
-            said_when_long(connection),
         ):
-            self._check_same(connection)
             yield connection
-
-    def _check_same(self, connection: Connection) -> None:
-        """Notice before anything is written that the history is another than was opened.
-
-        Raises:
-            HistoryLostError: it is, or it is gone.
-        """
-        check_file(self._engine)
-        if connection.dialect.name == "sqlite":  # what is remembered of the file hides that it was written over
-            connection.exec_driver_sql("PRAGMA shrink_memory")
-        now = connection.exec_driver_sql(ID).scalar()
-        if self._id is not None and (now or "") != self._id:
-            raise HistoryLostError(
-                "history-replaced", f"The history {self.name} was replaced by another while it was in use."
-            )
-
-    @property
-    def id(self) -> str:
-        """The id that the history was given when it was made; empty if its row is missing."""
-        rows = self._read(text(ID))
-        return str(rows[0][0]) if rows else ""
 
     @contextmanager
     def _reading(self) -> Iterator[Connection]:
@@ -184,8 +148,6 @@ def used(url: URL) -> Iterator[None]:
     """
     try:
         yield
-    except HistoryLostError:
-        raise
     except UnicodeEncodeError as error:
         raise UsageError(
             "value-not-storable", f"{error.object!a} is not valid UTF-8, so history cannot store it."
@@ -195,10 +157,6 @@ def used(url: URL) -> Iterator[None]:
             raise UsageError(
                 "value-not-storable", "A name holds a NUL character, which PostgreSQL cannot store."
             ) from error
-        if getattr(error.orig, "sqlstate", None) == "42P01" or "no such table: history" in str(error.orig):
-            raise HistoryLostError(
-                "history-replaced", f"The history {shown(url)} was replaced by another while it was in use."
-            ) from error
         if not _of_the_database(error):
             raise
         raise StorageError(
@@ -207,6 +165,6 @@ def used(url: URL) -> Iterator[None]:
 
 
 def _of_the_database(error: DatabaseError) -> bool:
-    # the privilege that PostgreSQL finds missing comes as an error of programming
-    denied = getattr(error.orig, "sqlstate", None) == "42501"
+    # a missing privilege or table comes from PostgreSQL as an error of programming
+    denied = getattr(error.orig, "sqlstate", None) in ("42501", "42P01")
     return denied or type(error) in (OperationalError, InternalError, DatabaseError)

@@ -82,11 +82,6 @@ class Review(Runs):
         rows = [dict(row._mapping) for row in self._read(query)]
         return [Blessing.model_validate({name: row[name] for name in Blessing.model_fields}) for row in rows]
 
-    def blessed(self, branch: str, family: str | None = None) -> RunRecord | None:
-        """The run with which a branch was last accepted, or None."""
-        newest = self.blessings(branch, family)
-        return self.get_run(newest[0].run_id) if newest else None
-
     def add_waiver(self, family: str, branch: str, waiver: Waiver) -> int:
         """Write a waiver for one branch; returns its number.
 

@@ -1,4 +1,4 @@
-"""Many runs at once: lists, branches, series over time, what they refer to and what was found of their drift.
+"""Many runs at once: lists, branches, series over time, and what they refer to.
 
 What only one run's own page needs is not read.
 """
@@ -10,26 +10,25 @@ from datetime import datetime
 from typing import Any
 
 from pydantic import ValidationError
-from sqlalchemy import ColumnElement, Connection, Select, and_, exists, func, select, true, union
+from sqlalchemy import ColumnElement, Connection, Select, and_, exists, func, or_, select, true, union
 
 from q36eval.errors import UsageError
 from q36eval.history import _tables as tables
-from q36eval.history._database import Connected, upsert
+from q36eval.history._database import Connected
+from q36eval.history._runs import runs_of
 from q36eval.history._tables import figure, timestamp
-from q36eval.history._texts import AT_ONCE, text_value, texts_of, unreadable
+from q36eval.history._texts import text_value, texts_of, unreadable
 from q36eval.history.records import (
     REFERENCE_ANSWERS,
     BranchKey,
     BranchSummary,
-    JudgedRun,
-    KeptDrift,
     RunFilter,
+    RunRecord,
     RunState,
     RunSummary,
     SeriesPoint,
     SeriesRun,
     StandingVerdict,
-    UnfinishedRun,
 )
 from q36eval.records import DeploymentIdentity, Direction, Interval, ProbeName, Verdict
 
@@ -52,6 +51,21 @@ class Listing(Connected):
         columns = tables.runs.c
         query = select(*LINE).where(_matching(wanted)).order_by(columns.started.desc(), columns.id.desc())
         return [_summary(row) for row in self._read(query.limit(limit).offset(offset))]
+
+    def list_runs(
+        self,
+        *,
+        family: str | None = None,
+        branch: str | None = None,
+        state: RunState | None = None,
+        limit: int | None = None,
+    ) -> list[RunRecord]:
+        """Runs that match every given filter, newest first."""
+        columns = tables.runs.c
+        query = select(tables.runs).where(_matching(RunFilter(family=family, branch=branch, state=state)))
+        with self._reading() as connection, self._whole():
+            newest = query.order_by(columns.started.desc(), columns.id.desc()).limit(limit)
+            return runs_of(connection, connection.execute(newest).all())
 
     def count_runs(self, wanted: RunFilter | None = None) -> int:
         """How many runs `summaries` would give without a limit."""
@@ -104,43 +118,21 @@ class Listing(Connected):
         with self._reading() as connection, self._whole():
             return list(_known_runs(connection, branch, family).values())
 
-    def judged_runs(self, checkpoint_sha256: str) -> list[JudgedRun]:
-        """Every finished gate of that checkpoint, whatever it was called, in the order in which they ended."""
-        runs = tables.runs.c
-        parts = ("identity", "reference_identity", "policy", "suites", "provenance")
-        query = select(runs.id, runs.finished, runs.verdict, *(runs[name] for name in parts)).where(
-            runs.checkpoint_sha256 == checkpoint_sha256,
-            runs.state == RunState.FINISHED.value,
-            runs.verdict.is_not(None),
-            runs.policy.is_not(None),
-        )
-        with self._reading() as connection, self._whole():
-            rows = connection.execute(query.order_by(runs.finished, runs.id)).all()
-            texts = texts_of(connection, (getattr(row, name) for row in rows for name in parts))
-        return [_judged_run(row, parts, texts) for row in rows]
-
-    def unfinished_runs(self, checkpoint_sha256: str) -> list[UnfinishedRun]:
-        """Every gate of that checkpoint with answers and no verdict, oldest first: interrupted, or still running."""
+    def gates_of(self, checkpoint_sha256: str) -> list[RunRecord]:
+        """Every gate of that checkpoint, whatever it was called, oldest first: those with a verdict, and those with
+        answers that have none yet. They come without their reports.
+        """
         runs = tables.runs.c
         answered = exists().where(tables.items.c.run == runs.number).correlate(tables.runs)
-        query = select(runs.id, runs.identity, runs.policy).where(
+        is_finished = runs.state == RunState.FINISHED.value
+        query = select(tables.runs).where(
             runs.checkpoint_sha256 == checkpoint_sha256,
-            runs.state != RunState.FINISHED.value,
-            runs.identity.is_not(None),
             runs.policy.is_not(None),
-            answered,
+            or_(and_(is_finished, runs.verdict.is_not(None)), and_(~is_finished, answered)),
         )
         with self._reading() as connection, self._whole():
             rows = connection.execute(query.order_by(runs.started, runs.id)).all()
-            texts = texts_of(connection, (number for row in rows for number in (row.identity, row.policy)))
-        return [
-            UnfinishedRun(
-                row.id,
-                _identity(text_value(texts, row.identity, f"run {row.id}"), row.id),
-                text_value(texts, row.policy, f"run {row.id}"),
-            )
-            for row in rows
-        ]
+            return runs_of(connection, rows, without=("report", "circumstances", "timings"))
 
     def metric_series(
         self, branch: str, family: str | None = None, keys: Sequence[str] | None = None, newest: int | None = None
@@ -163,11 +155,6 @@ class Listing(Connected):
         """Runs that a person ever blessed or signed."""
         query = union(select(tables.blessings.c.run_id), select(tables.sign_offs.c.run_id))
         return {row.run_id for row in self._read(query)}
-
-    def files_of_runs(self, without: Collection[str] = ()) -> set[str]:
-        """Content hashes of the files of all runs but those `without`."""
-        columns, left_out = tables.artifacts.c, set(without)
-        return {row.sha256 for row in self._read(select(columns.run_id, columns.sha256)) if row.run_id not in left_out}
 
     def fingerprints(self, family: str | None = None, branch: str | None = None) -> dict[BranchKey, str]:
         """By family and branch: SHA-256 of which finished runs there are, their verdicts and reports, and the blessing
@@ -199,19 +186,6 @@ class Listing(Connected):
         for key, hashed in digests.items():
             hashed.update(f"blessed {blessed.get(key)!r}".encode())
         return {key: hashed.hexdigest() for key, hashed in digests.items()}
-
-    def keep_drift(self, family: str, branch: str, kept: KeptDrift) -> None:
-        """Keep what was found of a branch; what was kept before is replaced."""
-        with self._write() as connection:
-            upsert(connection, tables.kept_drifts, {"family": family, "branch": branch, **kept.model_dump()})
-
-    def kept_drifts(self, family: str | None = None, branch: str | None = None) -> dict[BranchKey, KeptDrift]:
-        """What was kept, by family and branch; it holds only where its `stand` is the one of now."""
-        columns = tables.kept_drifts.c
-        given = ((columns.family, family), (columns.branch, branch))
-        wanted = [column == value for column, value in given if value is not None]
-        rows = self._read(select(tables.kept_drifts).where(*wanted))
-        return {(row.family, row.branch): KeptDrift(stand=row.stand, found=row.found) for row in rows}
 
 
 def _newest_of_each(wanted: ColumnElement[bool]) -> Select[Any]:
@@ -247,13 +221,9 @@ def _newest_verdicts() -> Select[Any]:
 def _runs_in_full_lines(connection: Connection, ids: Collection[str]) -> list[Any]:
     """The lines of these runs, with the numbers of the texts that say by what and of what they are."""
     columns = tables.runs.c
-    rows: list[Any] = []
     numbers = (columns.identity, columns.reference_identity, columns.provenance)
     query = select(*LINE, columns.policy.label("policy_text"), *numbers)
-    wanted = sorted(ids)
-    for start in range(0, len(wanted), AT_ONCE):
-        rows += connection.execute(query.where(columns.id.in_(wanted[start : start + AT_ONCE]))).all()
-    return rows
+    return list(connection.execute(query.where(columns.id.in_(ids))).all())
 
 
 def _standing(row: Any, values: Mapping[int, Any]) -> StandingVerdict:
@@ -321,19 +291,15 @@ def _known_runs(
 
 def _series_runs(rows: Sequence[Any], texts: Mapping[int, str]) -> dict[int, SeriesRun]:
     """By their numbers. A text that many runs share is read once."""
-    identities: dict[int, DeploymentIdentity] = {}
-    answers: dict[int, dict[str, str]] = {}
-
-    def reference_answers(number: int | None, run_id: str) -> dict[str, str]:
-        if number is not None and number not in answers:
-            answers[number] = (text_value(texts, number, f"run {run_id}") or {}).get(REFERENCE_ANSWERS) or {}
-        return {} if number is None else answers[number]
-
-    def identity(number: int | None, run_id: str) -> DeploymentIdentity | None:
-        if number is not None and number not in identities:
-            identities[number] = _identity(text_value(texts, number, f"run {run_id}"), run_id)
-        return None if number is None else identities[number]
-
+    of_runs = {number: row.id for row in rows for number in (row.identity, row.reference_identity)}
+    identities = {
+        number: _identity(text_value(texts, number, f"run {run_id}"), run_id)
+        for number, run_id in of_runs.items()
+        if number is not None
+    }
+    named = {row.provenance: row.id for row in rows}
+    told = {number: text_value(texts, number, f"run {run_id}") or {} for number, run_id in named.items()}
+    answers = {number: provenance.get(REFERENCE_ANSWERS) or {} for number, provenance in told.items()}
     return {
         row.number: SeriesRun(
             id=row.id,
@@ -341,26 +307,12 @@ def _series_runs(rows: Sequence[Any], texts: Mapping[int, str]) -> dict[int, Ser
             verdict=None if row.verdict is None else Verdict(row.verdict),
             policy=row.policy_name,
             suites=text_value(texts, row.suites, f"run {row.id}"),
-            identity=identity(row.identity, row.id),
-            reference_identity=identity(row.reference_identity, row.id),
-            reference_answers=reference_answers(row.provenance, row.id),
+            identity=identities.get(row.identity),
+            reference_identity=identities.get(row.reference_identity),
+            reference_answers=answers[row.provenance],
         )
         for row in rows
     }
-
-
-def _judged_run(row: Any, parts: Sequence[str], texts: Mapping[int, str]) -> JudgedRun:
-    values = {name: text_value(texts, getattr(row, name), f"run {row.id}") for name in parts}
-    identities = {
-        name: None if values[name] is None else _identity(values[name], row.id)
-        for name in ("identity", "reference_identity")
-    }
-    return JudgedRun(
-        id=row.id,
-        finished=datetime.fromisoformat(row.finished),
-        verdict=Verdict(row.verdict),
-        **{**values, **identities},
-    )
 
 
 def _identity(kept: Any, run_id: str) -> DeploymentIdentity:

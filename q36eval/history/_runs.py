@@ -1,8 +1,7 @@
-"""The runs: begun, changed, finished and found again; how far one is, what happened to it, which files it wrote."""
+"""The runs: begun, changed, finished and found again; how far one is, and what happened to it."""
 
-import math
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -15,8 +14,8 @@ from q36eval.gate.report import Circumstances, GateReport
 from q36eval.history import _tables as tables
 from q36eval.history._database import Connected, upsert
 from q36eval.history._tables import timestamp
-from q36eval.history._texts import json_text, json_values, kept, numbered, text_value, texts_of, unreadable
-from q36eval.history.records import Artifact, EventKind, RunEvent, RunProgress, RunRecord, RunState
+from q36eval.history._texts import json_text, json_values, kept, text_value, texts_of, unreadable
+from q36eval.history.records import EventKind, RunEvent, RunProgress, RunRecord, RunState
 from q36eval.records import DeploymentIdentity
 
 
@@ -111,13 +110,7 @@ class Runs(Connected):
         """
         with self._write() as connection:
             number, _ = _locked(connection, run_id)
-            run = tables.runs.c.number == number
-            of_branch = [
-                tables.kept_drifts.c[name] == select(tables.runs.c[name]).where(run).scalar_subquery()
-                for name in ("family", "branch")
-            ]
-            connection.execute(delete(tables.kept_drifts).where(*of_branch))
-            connection.execute(delete(tables.runs).where(run))
+            connection.execute(delete(tables.runs).where(tables.runs.c.number == number))
 
     def get_run(self, reference: str) -> RunRecord:
         """A run by its id, by a prefix that only one run has, or the `latest` one.
@@ -147,39 +140,6 @@ class Runs(Connected):
     def holds(self, run_id: str) -> bool:
         """Whether there is a run of that very id."""
         return bool(self._read(select(tables.runs.c.number).where(tables.runs.c.id == run_id)))
-
-    def list_runs(
-        self,
-        *,
-        family: str | None = None,
-        branch: str | None = None,
-        state: RunState | None = None,
-        limit: int | None = None,
-    ) -> list[RunRecord]:
-        """Runs that match every given filter, newest first."""
-        columns = tables.runs.c
-        query = select(tables.runs).order_by(columns.started.desc(), columns.id.desc()).limit(limit)
-        for column, wanted in (
-            (columns.family, family),
-            (columns.branch, branch),
-            (columns.state, state),
-        ):
-            if wanted is not None:
-                query = query.where(column == str(wanted))
-        with self._reading() as connection, self._whole():
-            return runs_of(connection, connection.execute(query).all())
-
-    def criteria(self, run_id: str) -> list[dict[str, Any]]:
-        """What was found of each criterion of a run, as rows: for queries; the report is the truth."""
-        columns, runs = tables.criteria_results.c, tables.runs.c
-        query = (
-            select(tables.criteria_results, tables.metrics.c.probe, tables.metrics.c.metric.label("metric_name"))
-            .join(tables.runs, runs.number == columns.run)
-            .join(tables.metrics, tables.metrics.c.id == columns.metric)
-            .where(runs.id == run_id)
-            .order_by(columns.criterion)
-        )
-        return [dict(row._mapping) for row in self._read(query)]
 
     def set_progress(self, progress: RunProgress) -> None:
         """Say how far a run is; what was said before is replaced."""
@@ -214,18 +174,6 @@ class Runs(Connected):
         query = select(columns.run_id, columns.at, columns.kind, columns.message).where(columns.run_id == run_id)
         return [RunEvent.model_validate(dict(row._mapping)) for row in self._read(query.order_by(columns.id))]
 
-    def add_artifact(self, artifact: Artifact) -> None:
-        """Write down a file of a run; one of the same name is replaced."""
-        with self._write() as connection:
-            upsert(connection, tables.artifacts, artifact.model_dump(mode="json"))
-
-    def artifacts(self, run_id: str) -> list[Artifact]:
-        """The files of a run, by name."""
-        columns = tables.artifacts.c
-        query = select(columns.run_id, columns.name, columns.sha256, columns.size_bytes)
-        rows = self._read(query.where(columns.run_id == run_id))
-        return sorted((Artifact.model_validate(dict(row._mapping)) for row in rows), key=lambda artifact: artifact.name)
-
 
 def add_run(connection: Connection, run: RunRecord) -> int:
     """Write a run as it is; returns its number."""
@@ -243,10 +191,7 @@ def add_run(connection: Connection, run: RunRecord) -> int:
         **kept(connection, run_texts(dict(run))),
     }
     connection.execute(insert(tables.runs).values(**row))
-    number = number_of(connection, run.id)
-    if run.report is not None:
-        upsert(connection, tables.criteria_results, criteria_rows(connection, number, run.report))
-    return number
+    return number_of(connection, run.id)
 
 
 def number_of(connection: Connection, run_id: str) -> int:
@@ -277,9 +222,6 @@ def set_report(connection: Connection, number: int, report: GateReport | None, v
     texts = {"report": None if report is None else report.model_dump_json()}
     row = {**values, **kept(connection, texts)}
     connection.execute(update(tables.runs).where(tables.runs.c.number == number).values(**row))
-    connection.execute(delete(tables.criteria_results).where(tables.criteria_results.c.run == number))
-    if report is not None:
-        upsert(connection, tables.criteria_results, criteria_rows(connection, number, report))
 
 
 def run_texts(values: Mapping[str, Any]) -> dict[str, str | None]:
@@ -308,43 +250,20 @@ def of_identity(identity: DeploymentIdentity | None) -> dict[str, Any]:
     }
 
 
-def runs_of(connection: Connection, rows: Sequence[Any]) -> list[RunRecord]:
-    """Rows as runs.
+def runs_of(connection: Connection, rows: Sequence[Any], without: Collection[str] = ()) -> list[RunRecord]:
+    """Rows as runs, `without` some of their texts.
 
     Raises:
         UsageError: one says what this version does not know: a newer one wrote it, or somebody changed it.
     """
-    texts = texts_of(connection, (getattr(row, name) for row in rows for name in tables.RUN_TEXTS))
+    parts = [name for name in tables.RUN_TEXTS if name not in without]
+    texts = texts_of(connection, (getattr(row, name) for row in rows for name in parts))
     runs = []
     for row in rows:
-        values = {name: getattr(row, name) for name in RunRecord.model_fields}
-        values |= {name: text_value(texts, values[name], f"run {row.id}") for name in tables.RUN_TEXTS}
+        values = {name: getattr(row, name) for name in RunRecord.model_fields if name not in without}
+        values |= {name: text_value(texts, values[name], f"run {row.id}") for name in parts}
         try:
             runs.append(RunRecord.model_validate(values))
         except ValidationError as error:
             raise unreadable(f"run {row.id}", error) from error
     return runs
-
-
-def criteria_rows(connection: Connection, run: int, report: GateReport) -> list[dict[str, Any]]:
-    """The criteria of a report as rows."""
-    named = numbered(connection, tables.metrics, [(c.probe.value, c.metric, c.slice) for c in report.criteria])
-    return [
-        {
-            "run": run,
-            "criterion": criterion.id,
-            "metric": named[criterion.probe.value, criterion.metric, criterion.slice],
-            "tier": criterion.tier,
-            "verdict": criterion.verdict.value,
-            "waived": criterion.waived,
-            "loss": _finite(criterion.loss),
-            "loss_lower": None if criterion.loss_interval is None else _finite(criterion.loss_interval.lower),
-            "loss_upper": None if criterion.loss_interval is None else _finite(criterion.loss_interval.upper),
-            "limit": _finite(criterion.limit),
-        }
-        for criterion in report.criteria
-    ]
-
-
-def _finite(value: float | None) -> float | None:
-    return value if value is not None and math.isfinite(value) else None

@@ -1,4 +1,4 @@
-"""The tables of the newest schema; how they are changed stands in `q36eval.history.migrations`.
+"""The tables of the newest schema; how they are changed stands in `_migration`.
 
 What is long or the same in many runs (a question, an answer, clusters, a policy, an identity, a report) is a text of
 its own, kept once by its content; rows of runs, measurements and items hold numbers and references. References to texts
@@ -52,8 +52,8 @@ def _of_run() -> Column[Any]:
     return Column("run_id", ForeignKey("runs.id", ondelete="CASCADE"), nullable=False)
 
 
-# one row: the id by which this history is known, whatever its file is called
-history = Table("history", metadata, Column("id", String, primary_key=True))
+schema = Table("alembic_version", metadata, Column("version_num", String(32), primary_key=True))
+"""One row: the version of the schema. The table has the name that older versions gave it."""
 
 texts = Table(
     "texts",
@@ -181,22 +181,6 @@ items = Table(
     sqlite_with_rowid=False,
 )
 
-criteria_results = Table(
-    "criteria_results",
-    metadata,
-    Column("run", ForeignKey("runs.number", ondelete="CASCADE"), primary_key=True),
-    Column("criterion", String, primary_key=True),
-    Column("metric", ForeignKey("metrics.id"), nullable=False),
-    Column("tier", String, nullable=False),
-    Column("verdict", String, nullable=False),
-    Column("waived", Boolean, nullable=False),
-    Column("loss", Float),
-    Column("loss_lower", Float),
-    Column("loss_upper", Float),
-    Column("limit", Float),
-    sqlite_with_rowid=False,
-)
-
 probe_failures = Table(
     "probe_failures",
     metadata,
@@ -236,16 +220,6 @@ waivers = Table(
     Column("slice", String),
     Column("added", String, nullable=False),
     Column("revoked_by", String),
-)
-
-# found from the runs, and found anew where it is missing; `stand` says what it was found from
-kept_drifts = Table(
-    "kept_drifts",
-    metadata,
-    Column("family", String, primary_key=True),
-    Column("branch", String, primary_key=True),
-    Column("stand", String, nullable=False),
-    Column("found", Words, nullable=False),
 )
 
 earlier_decisions = Table(
@@ -288,16 +262,6 @@ engine_events = Table(
     Column("at", String, nullable=False),
     Column("kind", String, nullable=False),
     Column("message", Words, nullable=False),
-)
-
-artifacts = Table(
-    "artifacts",
-    metadata,
-    _of_run(),
-    Column("name", String, nullable=False),
-    Column("sha256", String, nullable=False),
-    Column("size_bytes", BigInteger, nullable=False),
-    Unique("run_id", "name"),
 )
 
 

@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from pydantic import BaseModel, ValidationError
-from sqlalchemy import Column, Connection, MetaData, Table, and_, delete, func, insert, or_, select
+from sqlalchemy import Connection, Table, and_, delete, func, or_, select, union
 
 from q36eval.errors import UsageError
 from q36eval.history import _tables as tables
@@ -21,9 +21,6 @@ AT_ONCE = 500
 
 Key = tuple[Any, ...]
 """The values of the unique columns by which a row is known."""
-
-REMOVED_AT_ONCE = 100_000
-"""Texts in one transaction that removes them: each goes over all items once."""
 
 PLAIN, DEFLATED = b"\0", b"\1"
 """The first byte of kept data says how the rest is to be read."""
@@ -186,46 +183,19 @@ def _equal(column: Any, value: Any) -> Any:
 class Texts(Connected):
     """What becomes of texts that no run refers to any more."""
 
-    def unused_texts(self) -> tuple[int, int]:
-        """How many texts nothing refers to (a run was deleted, an item evaluated again), and their bytes as kept."""
-        size = func.coalesce(func.sum(func.length(tables.texts.c.data)), 0)
-        query = select(func.count().label("texts"), size.label("bytes"))
-        (row,) = self._read(query.where(tables.texts.c.id.not_in(_used())))
-        return int(row.texts), int(row.bytes)
-
-    def remove_unused_texts(self) -> int:
-        """Remove them; returns how many.
-
-        They are looked for while others write, which takes long; only to see that none was taken up again since, and
-        to remove them, is everybody else kept waiting.
-        """
-        column = tables.texts.c.id
-        unused = sorted(row.id for row in self._read(select(column).where(column.not_in(_used()))))
-        return sum(
-            self._remove_still_unused(unused[start : start + REMOVED_AT_ONCE])
-            for start in range(0, len(unused), REMOVED_AT_ONCE)
-        )
-
-    def _remove_still_unused(self, numbers: Sequence[int]) -> int:
+    def remove_unused_texts(self) -> None:
+        """Remove the texts that nothing refers to: a run was deleted, an item evaluated again."""
         with self._write() as connection:
             if connection.dialect.name == "postgresql":
                 connection.execute(select(func.pg_advisory_xact_lock(KEEPERS)))
-            looked_at = Table("looked_at", MetaData(), Column("id", tables.BigNumber), prefixes=["TEMPORARY"])
-            looked_at.create(connection)
-            connection.execute(insert(looked_at), [{"id": number} for number in numbers])
-            column, among = tables.texts.c.id, select(looked_at.c.id)
-            unused = delete(tables.texts).where(column.in_(among), column.not_in(_used(among)))
-            count = connection.execute(unused).rowcount
-            looked_at.drop(connection)
-            return count
+            used = union(*(select(column).where(column.is_not(None)) for column in REFERRING))
+            connection.execute(delete(tables.texts).where(tables.texts.c.id.not_in(used)))
 
 
-def _used(among: Any = None) -> Any:
-    """Numbers of the texts that something refers to, of all or of those `among`."""
-    columns = [tables.runs.c[name] for name in tables.RUN_TEXTS]
-    columns += [tables.items.c.question, tables.items.c.answer]
-    columns += [tables.measurements.c.clusters, tables.measurements.c.competence]
-    columns += [tables.earlier_decisions.c.report, tables.earlier_decisions.c.circumstances]
-    wanted = [column.is_not(None) if among is None else column.in_(among) for column in columns]
-    first, *rest = [select(column).where(which) for column, which in zip(columns, wanted, strict=True)]
-    return first.union(*rest)
+REFERRING: Sequence[Any] = (
+    *(tables.runs.c[name] for name in tables.RUN_TEXTS),
+    *(tables.items.c[name] for name in ("question", "answer")),
+    *(tables.measurements.c[name] for name in ("clusters", "competence")),
+    *(tables.earlier_decisions.c[name] for name in ("report", "circumstances")),
+)
+"""The columns that refer to texts."""

@@ -9,7 +9,7 @@ from q36eval.engines import repeats_itself
 from q36eval.files import json_sha256
 from q36eval.gate import EarlierGate, Policy, Tried
 from q36eval.gate.attempts import judged_content
-from q36eval.history.records import JudgedRun, RunRecord
+from q36eval.history.records import RunRecord, RunState
 from q36eval.history.store import History
 from q36eval.records import DeploymentIdentity
 
@@ -22,24 +22,27 @@ def tried_before(history: History, run: RunRecord) -> Tried | None:
     if run.identity is None or run.policy is None:
         return None
     mine = _content(run.policy)
-    earlier = [
-        _earlier(gate, run)
-        for gate in history.judged_runs(run.identity.checkpoint_sha256)
-        if gate.id != run.id and same_deployment(gate.identity, run.identity) and _content(gate.policy) == mine
+    gates = [
+        gate
+        for gate in history.gates_of(run.identity.checkpoint_sha256)
+        if gate.id != run.id
+        and gate.identity is not None
+        and same_deployment(gate.identity, run.identity)
+        and gate.policy is not None
+        and _content(gate.policy) == mine
     ]
-    unfinished = [
-        gate.id
-        for gate in history.unfinished_runs(run.identity.checkpoint_sha256)
-        if gate.id != run.id and same_deployment(gate.identity, run.identity) and _content(gate.policy) == mine
-    ]
+    earlier = [_earlier(gate, run) for gate in gates if gate.state is RunState.FINISHED]
     return Tried(
-        earlier=tuple(earlier),
-        unfinished=tuple(unfinished),
-        answers=_answers(run.id, run.identity, run.suites, run.provenance),
+        earlier=tuple(sorted(earlier, key=lambda gate: (gate.finished, gate.run_id))),
+        unfinished=tuple(gate.id for gate in gates if gate.state is not RunState.FINISHED),
+        answers=_answers(run, run.identity),
     )
 
 
-def _earlier(gate: JudgedRun, run: RunRecord) -> EarlierGate:
+def _earlier(gate: RunRecord, run: RunRecord) -> EarlierGate:
+    assert gate.identity is not None, "it is a gate of that checkpoint"
+    assert gate.finished is not None, "it is finished"
+    assert gate.verdict is not None, "it has one where it is finished"
     others = {probe for probe in {*gate.suites, *run.suites} if gate.suites.get(probe) != run.suites.get(probe)}
     could_pass = set(gate.suites) >= set(run.suites)  # one that left a probe out tried for no PASS
     whose = gate if could_pass else run
@@ -47,7 +50,7 @@ def _earlier(gate: JudgedRun, run: RunRecord) -> EarlierGate:
         run_id=gate.id,
         finished=gate.finished,
         verdict=gate.verdict,
-        answers=_answers(whose.id, whose.identity or gate.identity, whose.suites, whose.provenance),
+        answers=_answers(whose, whose.identity or gate.identity),
         other_suites=tuple(sorted(others)),
     )
 
@@ -63,13 +66,11 @@ def _tried(identity: DeploymentIdentity) -> dict[str, Any]:
     return fields
 
 
-def _answers(
-    run_id: str, identity: DeploymentIdentity, suites: Mapping[str, str], provenance: Mapping[str, Any]
-) -> str:
+def _answers(run: RunRecord, identity: DeploymentIdentity) -> str:
     """The name of a gate's answers: where the deployment repeats itself, of what was evaluated, else the run's id."""
     if not repeats_itself(identity):
-        return run_id
-    evaluated = [identity.model_dump(mode="json"), dict(suites), provenance.get("max_items", "all")]
+        return run.id
+    evaluated = [identity.model_dump(mode="json"), dict(run.suites), run.provenance.get("max_items", "all")]
     return json_sha256(evaluated)[:16]
 
 

@@ -134,22 +134,12 @@ class RunEvent(Record):
     message: str
 
 
-class Artifact(Record):
-    """A file that a run wrote; it lies by its content hash, so that runs of equal content share it."""
-
-    run_id: str
-    name: str = Field(min_length=1)
-    sha256: str = Field(pattern="^[0-9a-f]{64}$")
-    size_bytes: int = Field(ge=0)
-
-
 class About(Record):
     """All that travels with a run but its record, figures and items; what people decided of it stays behind."""
 
     failures: tuple[ProbeFailure, ...] = ()
     earlier_decisions: tuple[Decision, ...] = ()
     events: tuple[RunEvent, ...] = ()
-    artifacts: tuple[Artifact, ...] = ()
 
 
 class WholeRun(Record):
@@ -254,33 +244,3 @@ class SeriesPoint:
     def suite_sha256(self) -> str | None:
         """Hash of what the measurement's probe evaluated."""
         return self.run.suites.get(self.probe.value)
-
-
-@dataclass(frozen=True, slots=True)
-class JudgedRun:
-    """One finished gate, with what says of which deployment, by what and over what it was; no report comes with it."""
-
-    id: str
-    finished: datetime
-    verdict: Verdict
-    identity: DeploymentIdentity
-    reference_identity: DeploymentIdentity | None
-    policy: Mapping[str, Any]
-    suites: Mapping[str, str]
-    provenance: Mapping[str, Any]
-
-
-@dataclass(frozen=True)
-class UnfinishedRun:
-    """A gate that began to measure and never came to a verdict, with what says of which deployment and by what."""
-
-    id: str
-    identity: DeploymentIdentity
-    policy: Mapping[str, Any]
-
-
-class KeptDrift(Record):
-    """What was found of a branch's drift, as text; `stand` names all that it was found from, and the code that did."""
-
-    stand: str
-    found: str

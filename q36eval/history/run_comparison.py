@@ -4,7 +4,7 @@ B is held against A: a difference is B's figure less A's (or B's over A's, of a 
 """
 
 import math
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping
 from typing import Any, Literal
 
 from q36eval.gate.blessed_run import paired_with
@@ -145,17 +145,15 @@ class Comparison(Record):
     flipped: tuple[BetweenRuns, ...]
 
 
-def compare(history: History, a: RunRecord, b: RunRecord, metrics: Sequence[str] = ()) -> Comparison:
+def compare(history: History, a: RunRecord, b: RunRecord) -> Comparison:
     """Hold run `b` against run `a`, whichever branches they are of.
 
-    Beside the criteria: every figure that both measured whose key holds one of the texts in `metrics`, and where
-    neither run was judged, every one of `metrics` or all of them.
+    Where neither run was judged, every figure that both measured.
     """
     apart = _apart(a, b)
     ours, theirs = ({m.key: m for m in history.measurements(run.id)} for run in (b, a))
     criteria = tuple(_criteria(a, b, theirs, ours, apart))
-    judged = {criterion.key for criterion in criteria}
-    wanted = [key for key in ours if key in theirs and (_named(key, metrics) if metrics else not criteria)]
+    both = () if criteria else (key for key in ours if key in theirs)
     flips, flipped = flips_between(history, a, b, apart)
     return Comparison(
         a=a.id,
@@ -163,14 +161,10 @@ def compare(history: History, a: RunRecord, b: RunRecord, metrics: Sequence[str]
         differing=tuple(differing(a, b)),
         apart=apart,
         criteria=criteria,
-        measurements=tuple(_measured(theirs[key], ours[key], apart) for key in wanted if key not in judged),
+        measurements=tuple(_measured(theirs[key], ours[key], apart) for key in both),
         flips=flips,
         flipped=flipped,
     )
-
-
-def _named(key: str, metrics: Iterable[str]) -> bool:
-    return any(metric in key for metric in metrics)
 
 
 def differing(a: RunRecord, b: RunRecord) -> Iterator[Difference]:
@@ -237,20 +231,11 @@ def _criteria(
         was, now = one.get(name), other.get(name)
         key = _key(now or was)
         measurement = ours.get(key) or theirs.get(key)
-        difference: PairedDifference | str
+        against = _against(theirs.get(key), ours.get(key), apart)
         if was is not None and now is not None and _key(was) != _key(now):
-            difference = f"the two policies judge different figures by this name, {_key(was)} and {key}"
-        else:
-            difference = _difference(theirs.get(key), ours.get(key), apart)
-        yield ComparedCriterion(
-            id=name,
-            key=key,
-            unit=None if measurement is None else measurement.unit,
-            a=was,
-            b=now,
-            difference=None if isinstance(difference, str) else difference,
-            why=difference if isinstance(difference, str) else "",
-        )
+            against = {"why": f"the two policies judge different figures by this name, {_key(was)} and {key}"}
+        unit = None if measurement is None else measurement.unit
+        yield ComparedCriterion(id=name, key=key, unit=unit, a=was, b=now, **against)
 
 
 def _key(result: CriterionResult | None) -> str:
@@ -258,7 +243,6 @@ def _key(result: CriterionResult | None) -> str:
 
 
 def _measured(a: Measurement, b: Measurement, apart: Mapping[ProbeName, str]) -> ComparedMeasurement:
-    difference = _difference(a, b, apart)
     return ComparedMeasurement(
         key=b.key,
         unit=b.unit,
@@ -267,24 +251,23 @@ def _measured(a: Measurement, b: Measurement, apart: Mapping[ProbeName, str]) ->
         a_interval=a.effect_interval,
         b=b.effect,
         b_interval=b.effect_interval,
-        difference=None if isinstance(difference, str) else difference,
-        why=difference if isinstance(difference, str) else "",
+        **_against(a, b, apart),
     )
 
 
-def _difference(a: Measurement | None, b: Measurement | None, apart: Mapping[ProbeName, str]) -> PairedDifference | str:
-    """The paired difference, or why there is none."""
+def _against(a: Measurement | None, b: Measurement | None, apart: Mapping[ProbeName, str]) -> dict[str, Any]:
+    """The paired `difference`, or `why` there is none."""
     if a is None or b is None:
-        return "neither run measured it" if a is b else f"only run {'A' if b is None else 'B'} measured it"
+        return {"why": "neither run measured it" if a is b else f"only run {'A' if b is None else 'B'} measured it"}
     if b.probe in apart:
-        return apart[b.probe]
+        return {"why": apart[b.probe]}
     if b.estimator == "census":
-        return "" if a.estimator == "census" else "the two runs measured it in different ways"
+        return {"why": "" if a.estimator == "census" else "the two runs measured it in different ways"}
     paired = paired_with(b, a, "run A")
-    if isinstance(paired, Reason):
-        return paired.text.replace("this run", "run B").replace("this one", "run B")  # it is B that is held against A
+    if isinstance(paired, Reason):  # it is B that is held against A
+        return {"why": paired.text.replace("this run", "run B").replace("this one", "run B")}
     ratio = paired.estimator in ("perplexity", "ratio")
-    return PairedDifference(
+    difference = PairedDifference(
         a=math.nan if paired.reference_value is None else paired.reference_value,
         b=paired.value,
         effect=paired.effect,
@@ -293,6 +276,7 @@ def _difference(a: Measurement | None, b: Measurement | None, apart: Mapping[Pro
         clusters=0 if paired.clusters is None else sum(units > 0 for units in paired.clusters.units),
         movement=_movement(paired.effect_interval, 1.0 if ratio else 0.0, paired.direction),
     )
+    return {"difference": difference}
 
 
 def _movement(interval: Interval, no_change: float, direction: Direction) -> Movement:

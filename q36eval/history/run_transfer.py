@@ -1,9 +1,7 @@
 """Runs as a whole: taken out of one history, and put into another as they were there."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
-from itertools import chain, islice
 from typing import Any
 
 from sqlalchemy import Connection, Table, insert, select
@@ -17,16 +15,8 @@ from q36eval.history._tables import timestamp
 from q36eval.history._texts import kept
 from q36eval.history.records import About, WholeRun
 from q36eval.history.store import History, measurement_rows, write_items
-from q36eval.records import ItemOutcome
 
 ITEMS_AT_ONCE = 500
-
-
-def batched(items: Iterable[ItemOutcome], size: int) -> Iterator[list[ItemOutcome]]:
-    """So many at a time (`itertools.batched` is of Python 3.12)."""
-    following = iter(items)
-    while several := list(islice(following, size)):
-        yield several
 
 
 def whole_run(history: History, run_id: str) -> WholeRun:
@@ -36,7 +26,6 @@ def whole_run(history: History, run_id: str) -> WholeRun:
         failures=tuple(history.failures(run.id)),
         earlier_decisions=tuple(history.earlier_decisions(run.id)),
         events=tuple(history.events(run.id)),
-        artifacts=tuple(history.artifacts(run.id)),
     )
     return WholeRun(
         run=run.model_copy(update={"imported": None}),
@@ -46,25 +35,29 @@ def whole_run(history: History, run_id: str) -> WholeRun:
     )
 
 
-def put_run(history: History, whole: WholeRun, *, imported: datetime | None, items: Iterable[ItemOutcome] = ()) -> None:
+def put_run(history: History, whole: WholeRun, *, imported: datetime | None) -> None:
     """Write a run that is not there yet, as it was kept elsewhere: all of it in one transaction, or nothing.
 
-    `items` are more than those that it holds, read as they are written. `imported` is the moment of the import; None
-    is for a copy of one's own.
+    `imported` is the moment of the import; None is for a copy of one's own.
 
     Raises:
         UsageError: there is a run of that id, or it holds what cannot be kept.
     """
     run = whole.run.model_copy(update={"imported": imported})
-    with _fitting(f"run {run.id}"), history._write() as connection:
-        if connection.execute(select(tables.runs.c.id).where(tables.runs.c.id == run.id)).first() is not None:
-            raise UsageError("run-exists", f"history holds a run {run.id} already.")
-        number = add_run(connection, run)
-        rows = measurement_rows(connection, number, whole.measurements)
-        _insert(connection, tables.measurements, [{**row, "position": i} for i, row in enumerate(rows)])
-        for several in batched(chain(whole.items, items), ITEMS_AT_ONCE):
-            write_items(connection, number, several)
-        _write_about(connection, run.id, whole.about)
+    try:
+        with history._write() as connection:
+            if connection.execute(select(tables.runs.c.id).where(tables.runs.c.id == run.id)).first() is not None:
+                raise UsageError("run-exists", f"history holds a run {run.id} already.")
+            number = add_run(connection, run)
+            rows = measurement_rows(connection, number, whole.measurements)
+            _insert(connection, tables.measurements, [{**row, "position": i} for i, row in enumerate(rows)])
+            for start in range(0, len(whole.items), ITEMS_AT_ONCE):
+                write_items(connection, number, whole.items[start : start + ITEMS_AT_ONCE])
+            _write_about(connection, run.id, whole.about)
+    except (DataError, IntegrityError, ProgrammingError, OverflowError) as error:
+        raise UsageError(
+            "value-not-storable", f"run {run.id} holds values that history cannot store; nothing of it was written."
+        ) from error
 
 
 def check_dates(whole: WholeRun) -> None:
@@ -79,21 +72,6 @@ def check_dates(whole: WholeRun) -> None:
         check_not_future(f"The end of run {run.id}", run.finished)
 
 
-@contextmanager
-def _fitting(what: str) -> Iterator[None]:
-    """What is written in here comes from elsewhere, and may be what no column holds.
-
-    Raises:
-        UsageError: it is; nothing was written.
-    """
-    try:
-        yield
-    except (DataError, IntegrityError, ProgrammingError, OverflowError) as error:
-        raise UsageError(
-            "value-not-storable", f"{what} holds values that history cannot store; nothing of it was written."
-        ) from error
-
-
 def _write_about(connection: Connection, run_id: str, about: About) -> None:
     """Everything in `about`, none of which is there yet."""
 
@@ -105,7 +83,6 @@ def _write_about(connection: Connection, run_id: str, about: About) -> None:
         tables.engine_events,
         ({"at": timestamp(event.at), "kind": event.kind.value, "message": event.message} for event in about.events),
     )
-    insert_all(tables.artifacts, (artifact.model_dump(mode="json") for artifact in about.artifacts))
     for decision in about.earlier_decisions:
         circumstances = decision.circumstances
         texts = {

@@ -28,6 +28,9 @@ from q36eval.records import Clusters, ItemOutcome, Measurement, ProbeFailure, Pr
 
 FLIPS = {"regression": 1, "improvement": 2}
 
+AS_THEY_ARE = ("probe", "slice", "unit", "direction", "estimator", "value_interval", "causes", "note")
+"""Fields of a measurement that its row holds as they are."""
+
 
 class History(Review, Listing, Texts):
     """The database of runs. Safe to share between threads and processes; every write is committed at once."""
@@ -271,29 +274,12 @@ def measurement_of(row: Any, texts: Mapping[int, str]) -> Measurement:
     """
     what = f"the measurement {row.probe}.{row.metric_name}[{row.slice}]"
     counted = {name: getattr(row, name) for name in ("scored", "errored", "unreadable")}
-    values = {
-        "probe": row.probe,
-        "metric": row.metric_name,
-        "slice": row.slice,
-        "unit": row.unit,
-        "direction": row.direction,
-        "estimator": row.estimator,
-        "value": figure(row, "value"),
-        "reference_value": figure(row, "reference_value"),
-        "effect": figure(row, "effect"),
-        "effect_interval": {
-            "lower": figure(row, "lower"),
-            "upper": figure(row, "upper"),
-            "level": row.level,
-            "method": row.method,
-        },
-        "value_interval": row.value_interval,
-        "counts": {"total": sum(counted.values()), **counted},
-        "causes": row.causes,
-        "note": row.note,
-    }
-    if row.competence is not None:
-        values["competence"] = text_value(texts, row.competence, what)
+    figures = {name: figure(row, name) for name in FIGURES}
+    interval = {"lower": figures.pop("lower"), "upper": figures.pop("upper"), "level": row.level, "method": row.method}
+    values = {name: getattr(row, name) for name in AS_THEY_ARE} | figures
+    values |= {"metric": row.metric_name, "effect_interval": interval}
+    values |= {"counts": {"total": sum(counted.values()), **counted}}
+    values |= {"competence": text_value(texts, row.competence, what)}
     try:
         measurement = Measurement.model_validate(values)
         if row.clusters is None:

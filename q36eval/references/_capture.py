@@ -121,16 +121,12 @@ class Capture(Mapping[str, Digest]):
             self._read_answers(self._checked(ANSWERS_FILE))
 
     def _open_unfinished(self) -> None:
-        """What the journal lists and is there, and what was written and not yet listed when its writer was killed."""
+        """What the journal lists and is there; what was written and not yet listed is asked for again."""
         path = self.folder / ANSWERS_FILE
         if path.exists():
             self._read_answers(path.read_bytes())
-        for line in self._journal.read():
+        for line in self._journal.read()[0]:
             self._recall(line)
-        listed = {shard.file for shard in self._shards.values()}
-        for shard in sorted(self.folder.glob("items/*.safetensors")):
-            if f"items/{shard.name}" not in listed:
-                self._adopt(shard)
 
     def _recall(self, line: Mapping[str, Any]) -> None:
         if "file" not in line:
@@ -142,18 +138,6 @@ class Capture(Mapping[str, Digest]):
             if "item" in line:
                 self._shards[line["item"]] = Shard(file=line["file"], asked=line["asked"])
                 self._tokens[line["item"]] = line["tokens"]
-
-    def _adopt(self, path: Path) -> None:
-        payload = path.read_bytes()
-        try:
-            item_key, kept = decoded(payload)
-        except ValueError:
-            return  # it is asked for again and written over
-        name = f"items/{path.name}"
-        if name == file_of(item_key):
-            self._shards[item_key] = Shard(file=name, asked=kept.asked)
-            self._tokens[item_key] = _tokens(kept.digest)
-            self._entries[name] = FileEntry(sha256=sha256_of(payload), bytes=len(payload))
 
     def _read_answers(self, payload: bytes) -> None:
         for text in payload.decode().split("\n"):

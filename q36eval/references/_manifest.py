@@ -95,18 +95,11 @@ def load_header(folder: Path) -> Header:
     """What the capture in `folder` is of.
 
     Raises:
-        UsageError: it cannot be read, has another format, or holds the likeliest tokens alone.
+        UsageError: it cannot be read, or has another format.
     """
     path = folder / HEADER_FILE
     try:
-        content = path.read_bytes()
-        if b'"kind": "top-k"' in content:
-            raise UsageError(
-                "pack-top-k",
-                f"{folder} holds only the K likeliest tokens of each position, which this version does not compare; "
-                f"delete it and capture the reference again.",
-            )
-        return Header.model_validate_json(content)
+        return Header.model_validate_json(path.read_bytes())
     except (OSError, ValidationError) as error:
         raise UsageError("pack-unreadable", _unreadable(path, error)) from error
 

@@ -3,7 +3,7 @@
 import hashlib
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -101,15 +101,10 @@ class Journal:
     def __init__(self, path: Path) -> None:
         self._path = path
 
-    def read(self) -> Iterator[dict[str, Any]]:
-        """Its whole lines, up to the first that is not."""
-        return iter(self._whole()[0])
-
     def mend(self) -> None:
         """Cut off a torn end, so that what follows begins a line. For the writer only."""
-        size = self._whole()[1]
-        if self._path.exists() and self._path.stat().st_size != size:
-            os.truncate(self._path, size)
+        if self._path.exists():
+            os.truncate(self._path, self.read()[1])
 
     def append(self, line: Mapping[str, Any]) -> None:
         """Add one line. It survives this process at once; a power failure may cost the last ones."""
@@ -123,7 +118,8 @@ class Journal:
         """To be called once all is in the capture's other files."""
         self._path.unlink(missing_ok=True)
 
-    def _whole(self) -> tuple[list[dict[str, Any]], int]:
+    def read(self) -> tuple[list[dict[str, Any]], int]:
+        """Its whole lines, up to the first that is not, and their bytes."""
         try:
             content = self._path.read_bytes()
         except FileNotFoundError:

@@ -29,7 +29,6 @@ from q36eval.metrics import METRICS
 from q36eval.probes import Progress
 from q36eval.provenance import provenance
 from q36eval.records import Clusters, Counts, DeploymentIdentity, Measurement, ProbeName
-from q36eval.run.drift import keep_drifts
 from q36eval.stats import summarize
 
 if TYPE_CHECKING:
@@ -198,7 +197,6 @@ def keep_figures(
     for figure in figures:
         history.add_measurement(run.id, figure)
     history.finish_run(run.id, None)
-    keep_drifts(history, family, branch)
     return run.id
 
 

@@ -4,6 +4,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from q36eval.chat import TemplateLimitError
@@ -16,7 +17,6 @@ from q36eval.gate import Policy, PolicyRule, Stage, StageState
 from q36eval.gate.margins import QUANTIZED_TENSORS, margins_held
 from q36eval.history import EventKind, History, RunRecord
 from q36eval.history.records import REFERENCE_ANSWERS
-from q36eval.history.run_files import RunFiles
 from q36eval.probes import Captures, OwnPrompts, Probe, Progress, Sink, Within
 from q36eval.records import DeploymentIdentity, ItemOutcome, Measurement, ProbeFailure, ProbeName
 from q36eval.run.capture import PASSES, ReferenceAnswers
@@ -90,8 +90,8 @@ class Running:
     progress: Progress
     rule: PolicyRule | None
     """When the verdict stands, so that nothing more is evaluated; None evaluates everything."""
-    files: RunFiles
-    """Where the files of runs are kept."""
+    state: Path
+    """The working state."""
     texts: "Callable[[], Sequence[CorpusDocument]]"
     """What the KL is measured on."""
     generates: bool | None
@@ -204,7 +204,7 @@ class Running:
             self.reference.load.forget()
         branch = open_engine(self.deployment)
         branch.report_to(self._told)
-        branch.keep_in(self.files.state / PASSES, partial(self.progress.within, "layer"))
+        branch.keep_in(self.state / PASSES, partial(self.progress.within, "layer"))
         return branch
 
     def _loaded(self, inspection: "Inspection | None") -> bool:

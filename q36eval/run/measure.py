@@ -14,11 +14,9 @@ from q36eval.config import Paths
 from q36eval.errors import ChangedError, EngineError, Q36Error, StorageError, UsageError
 from q36eval.gate import Circumstances, GateReport, Policy, PolicyRule, Stage
 from q36eval.gate.declaration import DECLARED, declaration
-from q36eval.history import EventKind, History, HistoryLostError, RunRecord, RunState
+from q36eval.history import EventKind, History, RunRecord, RunState
 from q36eval.history.attempts import tried_before
 from q36eval.history.decisions import blessed_beside, circumstances_on, decided, evidence_of
-from q36eval.history.rescue import rescue
-from q36eval.history.run_files import RunFiles
 from q36eval.interrupts import closing
 from q36eval.kl.corpus import CorpusDocument
 from q36eval.locks import exclusive
@@ -26,7 +24,6 @@ from q36eval.probes import Probe, Progress
 from q36eval.provenance import CHANGED, provenance
 from q36eval.records import DeploymentIdentity, ProbeFailure, ProbeName
 from q36eval.run.branch import Running, RunSink
-from q36eval.run.drift import keep_drifts
 from q36eval.run.preflight import Prepared, all_probes, prepare, refuse
 from q36eval.run.probe_set import published_facts
 from q36eval.run.progress import Followed, note
@@ -34,6 +31,9 @@ from q36eval.run.request import ALL_PROBES, Request
 from q36eval.run.served_lane import ServedAlone, served_suite
 from q36eval.run.suites import supplies_of
 from q36eval.run.templates import family_template
+
+LOST = ("history-deleted", "history-replaced")
+"""Codes of errors after which nothing that a run measured can be read any more."""
 
 
 def measure(request: Request, paths: Paths, history: History, progress: Progress) -> RunRecord:
@@ -71,10 +71,7 @@ def _measure(request: Request, folders: OpenFolders, paths: Paths, history: Hist
             run = _reopen(run.id, request, suites, template, history)
             if run.policy is not None:  # whose titles may differ: it is judged as it will be replayed
                 request = replace(request, policy=Policy.model_validate(run.policy))
-        with _interruptible(history, run, paths, resumable=not request.stands_alone):
-            # whoever collects for another history sees from now on that this one keeps files here
-            with suppress(OSError):
-                RunFiles(paths.state).note(history)
+        with _interruptible(history, run, resumable=not request.stands_alone):
             begun = EventKind.BEGUN if resume is None else EventKind.RESUMED
             note(history, run.id, begun, f"by process {os.getpid()}")
             for failure in failures:
@@ -115,14 +112,15 @@ def _measure_run(
     for probe in probes:
         probe.keep_in(paths.tokens(run.id))
     now = circumstances_of(request, history, run)
-    files, reference = RunFiles(paths.state), prepared.reference
+    reference = prepared.reference
     running: Running | ServedAlone
     if reference is None:
         running = ServedAlone(request, history, run.id, RunSink(history, run.id), progress)
     else:
         rule = stopping_rule(request, history, run, reference.identity, now)
         texts = partial(_texts, request, paths)
-        running = Running(request, reference, probes, history, run, progress, rule, files, texts, prepared.generates)
+        generates = prepared.generates
+        running = Running(request, reference, probes, history, run, progress, rule, paths.state, texts, generates)
     try:
         running.measure()
     except (UsageError, StorageError, ChangedError):
@@ -143,12 +141,8 @@ def _measure_run(
     report = None
     if request.policy is not None:
         report = judge(request.policy, request, history, run, now, running.stages)
-    with suppress(OSError):  # on a full disk they stay in the run's own folder, where they are read as well
-        files.keep_run(history, run.id)
     finished = history.finish_run(run.id, report)
-    files.drop_working(history, run.id)  # not before: a run to resume goes on with them
     note(history, run.id, EventKind.FINISHED, "measured" if report is None else report.headline)
-    keep_drifts(history, run.family, run.branch)
     return finished
 
 
@@ -280,25 +274,13 @@ def _reopen(
 
 
 @contextmanager
-def _interruptible(history: History, run: RunRecord, paths: Paths, *, resumable: bool) -> Iterator[None]:
+def _interruptible(history: History, run: RunRecord, *, resumable: bool) -> Iterator[None]:
     """Leave the run to be resumed, however it is interrupted; what had ended by then keeps its verdict.
 
     One that is not `resumable` is left as it is, for people to see.
     """
     try:
         yield
-    except HistoryLostError as error:
-        error.add_note(rescue(history, run.id, paths.state))
-        raise
-    except UsageError as error:
-        if history.holds(run.id):
-            _leave(history, run, error, resumable=resumable)
-            raise
-        lost = HistoryLostError(
-            "history-replaced", f"The history {history.name} no longer holds run {run.id}: another took its place."
-        )
-        lost.add_note(rescue(history, run.id, paths.state))
-        raise lost from error
     except BaseException as error:
         _leave(history, run, error, resumable=resumable)
         raise
@@ -308,11 +290,13 @@ def _leave(history: History, run: RunRecord, error: BaseException, *, resumable:
     ended = False
     if isinstance(error, ChangedError):
         history.update_run(run.id, provenance=history.get_run(run.id).provenance | {CHANGED: str(error)})
-    with closing(), suppress(StorageError):  # on a full disk it stays as it is, which can be resumed just as well
+    with closing(), suppress(StorageError, UsageError):  # on a full disk it stays as it is, and can be resumed as well
         ended = history.finish_run(run.id, state=RunState.INTERRUPTED).state is RunState.FINISHED
         if not ended:
             note(history, run.id, EventKind.INTERRUPTED, " ".join(str(error).split()) or type(error).__name__)
     if ended and isinstance(error, KeyboardInterrupt):
         error.add_note(f"Run {run.id} had ended, and keeps its verdict: q36eval history show {run.id}.")
+    elif isinstance(error, StorageError) and error.code in LOST:
+        error.add_note("What this run measured is lost with it; gate the branch again.")
     elif not ended and resumable and isinstance(error, KeyboardInterrupt | StorageError) and run.policy is not None:
         error.add_note(f"What was measured is kept; continue it with --resume {run.id}.")

@@ -1,7 +1,7 @@
 """The budget of requests and tokens, charged on the disk before a request is sent, and when the server is let alone.
 
 A request is charged with the most that it can cost: its prompt, and all tokens that it allows. What it did not use is
-given back with the next charge; a kill in between forgets the gift, never the charge. A server that counts more than
+given back when it is answered; a kill in between forgets the gift, never the charge. A server that counts more than
 that is charged what it counts, within bounds.
 """
 
@@ -41,10 +41,8 @@ def most_tokens(body: Mapping[str, Any] | None) -> int:
     if "messages" in body:
         said = json.dumps([body["messages"], body.get("tools")], ensure_ascii=False)
         read = len(said.encode()) + TEMPLATE_TOKENS
-    elif isinstance(prompt, str):
-        read = len(prompt.encode())
     else:
-        read = sum(map(len, prompt)) if prompt and isinstance(prompt[0], list | tuple) else len(prompt)
+        read = len(prompt.encode()) if isinstance(prompt, str) else least_tokens(body)
     return read + int(body.get("max_tokens") or 0)
 
 
@@ -64,7 +62,7 @@ class Gauge:
 
     def __init__(self, store: Store, budget: Budget, back_off: BackOff, now: Callable[[], datetime]) -> None:
         self._store, self._budget, self._back_off, self._now = store, budget, back_off, now
-        self._reserved = self._unused = self._settled = self._sent = 0
+        self._reserved = self._uncounted = self._sent = 0
         self._reserved_day, self._generates = "", False
         self.requests = self.tokens = 0
         self._timed: list[float] = []
@@ -101,10 +99,7 @@ class Gauge:
 
     def room(self) -> tuple[int, int]:
         """Requests and tokens that this round may still take."""
-        return (
-            self._budget.requests_per_round - self.requests,
-            self._budget.tokens_per_round - self.tokens + self._unused,
-        )
+        return self._budget.requests_per_round - self.requests, self._budget.tokens_per_round - self.tokens
 
     def before(self, body: Mapping[str, Any] | None) -> None:
         """Charge a request, on the disk.
@@ -113,31 +108,32 @@ class Gauge:
             PutOffError: it may exceed the round's or the day's budget. Nothing was charged, and nothing may be sent.
             StorageError: the disk does not keep the charge.
         """
-        tokens, day = most_tokens(body), self._day()
-        back = self._unused if day == self._reserved_day else 0
-        if self.requests + 1 > self._budget.requests_per_round:
-            raise PutOffError("budget", f"a round may take {self._budget.requests_per_round:,} requests")
-        if self.tokens - self._unused + tokens > self._budget.tokens_per_round:
-            raise PutOffError("budget", f"a round may take {self._budget.tokens_per_round:,} tokens")
+        tokens, day, budget = most_tokens(body), self._day(), self._budget
         with self._store.transaction():
             spent = self._store.spent(day)
-            if spent.requests + 1 > self._budget.requests_per_day:
-                raise PutOffError("budget", f"{self._budget.requests_per_day:,} requests a day are spent")
-            if spent.tokens - back + tokens > self._budget.tokens_per_day:
-                raise PutOffError("budget", f"{self._budget.tokens_per_day:,} tokens a day are spent")
-            self._store.spend(day, 1, tokens - back)
+            for charged, limit, words in (
+                (self.requests + 1, budget.requests_per_round, "a round may take {:,} requests"),
+                (self.tokens + tokens, budget.tokens_per_round, "a round may take {:,} tokens"),
+                (spent.requests + 1, budget.requests_per_day, "{:,} requests a day are spent"),
+                (spent.tokens + tokens, budget.tokens_per_day, "{:,} tokens a day are spent"),
+            ):
+                if charged > limit:
+                    raise PutOffError("budget", words.format(limit))
+            self._store.spend(day, 1, tokens)
             self._store.count("budget_requests")
-            self._store.count("budget_tokens", by=self._settled)
-        self.requests, self.tokens = self.requests + 1, self.tokens - self._unused + tokens
-        self._reserved, self._unused, self._settled, self._reserved_day = tokens, 0, tokens, day
+            self._store.count("budget_tokens", by=self._uncounted)
+        self.requests, self.tokens = self.requests + 1, self.tokens + tokens
+        self._reserved = self._uncounted = tokens
+        self._reserved_day = day
         self._sent = least_tokens(body)
         self._generates = int((body or {}).get("max_tokens") or 0) > 1
 
     def after(self, status: int, seconds: float, retry_after: float | None, content: bytes) -> None:
-        """Take back what was not used, and look at how the server is.
+        """Give back what was not used, and look at how the server is.
 
         Raises:
             PutOffError: it is throttled, or has become slow.
+            StorageError: the disk does not keep what is given back.
         """
         used = dict(_USED.findall(content)) if status < 300 else {}
         completion = int(used[b"completion"]) if b"completion" in used else None
@@ -145,7 +141,10 @@ class Gauge:
             # a server is believed neither that it read less than it was sent, nor more than any template can add
             told = max(self._sent, int(used[b"prompt"]) + completion)
             actual = min(self._reserved + TEMPLATE_TOKENS, told)
-            self._unused, self._settled = self._reserved - actual, actual
+            with self._store.transaction():
+                self._store.spend(self._reserved_day, 0, actual - self._reserved)
+            self.tokens += actual - self._reserved
+            self._reserved = self._uncounted = actual
         if status in (429, 503):
             wait = max(retry_after or 0.0, 1.0)
             raise PutOffError("throttled", f"the server answers with status {status}", wait)
@@ -162,11 +161,9 @@ class Gauge:
             raise PutOffError("latency", words)
 
     def end(self) -> None:
-        """Give back what the last request did not use. Within a transaction of the store."""
-        if self._reserved_day and (self._unused or self._settled):
-            self._store.spend(self._reserved_day, 0, -self._unused)
-            self._store.count("budget_tokens", by=self._settled)
-            self.tokens, self._unused, self._settled = self.tokens - self._unused, 0, 0
+        """Count the tokens of the last request. Within a transaction of the store."""
+        self._store.count("budget_tokens", by=self._uncounted)
+        self._uncounted = 0
 
     def measured(self) -> None:
         """The round was measured: its time per token belongs to the baseline. Within a transaction of the store."""

@@ -4,7 +4,7 @@ Names, types and labels are a contract with rules and dashboards: docs/watch.md 
 """
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from prometheus_client import CollectorRegistry
@@ -31,11 +31,8 @@ class Exposed:
 
     def collect(self) -> Iterator[Any]:
         """Every family, with the label of the deployment."""
-        watch, store = self._watch, self._watch.store
-        deployment, state, newest = watch.deployment, watch.state, watch.newest
-        counts, day = store.counts(), f"{watch.now():%Y-%m-%d}"
-        spent, budget = store.spent(day), deployment.budget
-        unkept = watch.unkept
+        watch, store, deployment = self._watch, self._watch.store, self._watch.deployment
+        state, newest, counts = watch.state, watch.newest, store.counts()
 
         def gauge(name: str, meaning: str, samples: Iterable[Sample]) -> Any:
             return _filled(GaugeMetricFamily, name, meaning, deployment.name, samples)
@@ -43,77 +40,67 @@ class Exposed:
         def counter(name: str, meaning: str, samples: Iterable[Sample]) -> Any:
             return _filled(CounterMetricFamily, name, meaning, deployment.name, samples)
 
+        def counted(of: str, values: Sequence[str]) -> dict[str, float]:
+            """Counters of that name by their labels, with what the disk could not count."""
+            unkept = watch.unkept if of == "put_off" else {"put_off": sum(watch.unkept.values())}
+            more = unkept if of in ("put_off", "rounds") else {}
+            return {value: counts.get((of, value), 0.0) + more.get(value, 0) for value in values}
+
         verdict = newest.get("verdict")
-        yield gauge(
-            "q36eval_verdict",
-            "1 for the verdict of the newest round.",
-            [({"verdict": each}, float(each == verdict)) for each in VERDICTS.values()] if verdict else [],
-        )
+        verdicts = {each: each == verdict for each in VERDICTS.values()} if verdict else {}
+        yield gauge("q36eval_verdict", "1 for the verdict of the newest round.", _by("verdict", verdicts))
         yield gauge("q36eval_metric_value", "Newest figure.", _values(newest))
         yield gauge("q36eval_metric_bound", "What a figure is held against.", _bounds(newest))
-        moments = {"success": newest.get("success_at"), "round": newest.get("at")}
-        for name, at in moments.items():
-            samples: list[Sample] = [] if at is None else [({}, float(at))]
-            yield gauge(f"q36eval_last_{name}_timestamp_seconds", "End of the newest round of that kind.", samples)
-        yield gauge("q36eval_interval_seconds", "Planned time between two rounds.", [({}, deployment.every_s)])
-        lost = float(sum(unkept.values()))
-        yield counter(
-            "q36eval_rounds",
-            "Rounds by result.",
-            [({"result": r}, counts.get(("rounds", r), 0.0) + (lost if r == "put_off" else 0.0)) for r in RESULTS],
-        )
-        yield counter(
-            "q36eval_put_off",
-            "Rounds put off.",
-            [({"reason": r}, counts.get(("put_off", r), 0.0) + unkept.get(r, 0)) for r in PUT_OFF],
-        )
-        for what, spent_today, per_day, per_round in (
-            ("requests", spent.requests, budget.requests_per_day, budget.requests_per_round),
-            ("tokens", spent.tokens, budget.tokens_per_day, budget.tokens_per_round),
-        ):
-            total = counts.get((f"budget_{what}", ""), 0.0)
-            yield counter(f"q36eval_budget_{what}", f"{what.title()} charged to the budget.", [({}, total)])
-            limits: list[Sample] = [({"window": "day"}, float(per_day)), ({"window": "round"}, float(per_round))]
-            yield gauge(f"q36eval_budget_{what}_limit", f"{what.title()} allowed.", limits)
-            remaining = float(max(0, per_day - spent_today))
-            yield gauge(f"q36eval_budget_{what}_remaining", f"{what.title()} left today (UTC).", [({}, remaining)])
+        for name, at in {"success": newest.get("success_at"), "round": newest.get("at")}.items():
+            meaning = "End of the newest round of that kind."
+            yield gauge(f"q36eval_last_{name}_timestamp_seconds", meaning, _single(at))
+        yield gauge("q36eval_interval_seconds", "Planned time between two rounds.", _single(deployment.every_s))
+        yield counter("q36eval_rounds", "Rounds by result.", _by("result", counted("rounds", RESULTS)))
+        yield counter("q36eval_put_off", "Rounds put off.", _by("reason", counted("put_off", PUT_OFF)))
+        spent, budget = store.spent(f"{watch.now():%Y-%m-%d}"), deployment.budget
+        for what in ("requests", "tokens"):
+            limits = {window: getattr(budget, f"{what}_per_{window}") for window in ("day", "round")}
+            total, remaining = counts.get((f"budget_{what}", ""), 0.0), limits["day"] - getattr(spent, what)
+            yield counter(f"q36eval_budget_{what}", f"{what.title()} charged to the budget.", _single(total))
+            yield gauge(f"q36eval_budget_{what}_limit", f"{what.title()} allowed.", _by("window", limits))
+            meaning = f"{what.title()} left today (UTC)."
+            yield gauge(f"q36eval_budget_{what}_remaining", meaning, _single(max(0, remaining)))
         holds = {"none": state.incident is None, "opened": state.phase is Phase.OPENED}
         holds["confirmed"] = state.phase is Phase.CONFIRMED
-        yield gauge(
-            "q36eval_incident_state",
-            "1 for the state that holds.",
-            [({"state": s}, float(v)) for s, v in holds.items()],
-        )
+        yield gauge("q36eval_incident_state", "1 for the state that holds.", _by("state", holds))
         opened = 0.0 if state.incident is None else state.incident.opened.timestamp()
-        yield gauge("q36eval_incident_opened_timestamp_seconds", "When the incident was opened.", [({}, opened)])
-        yield counter(
-            "q36eval_incidents",
-            "Transitions of incidents.",
-            [({"event": e}, counts.get(("incidents", e), 0.0)) for e in TRANSITIONS],
-        )
-        left = remaining_rounds(state, deployment.alarm)
-        yield gauge("q36eval_calibration_rounds_remaining", "Rounds until the baseline stands.", [({}, float(left))])
-        yield gauge("q36eval_backoff_seconds", "For how long the server is let alone.", [({}, watch.backoff_s)])
-        yield gauge("q36eval_endpoint_up", "1 where the endpoint answered.", [({}, float(watch.endpoint_up))])
-        ratio = watch.gauge.latency_ratio
-        yield gauge(
-            "q36eval_endpoint_latency_ratio",
-            "Time per token over its baseline.",
-            [] if ratio is None else [({}, ratio)],
-        )
-        yield gauge("q36eval_history_reachable", "1 where history answers.", [({}, float(watch.spool.reachable))])
-        yield gauge("q36eval_spool_rounds", "Finished rounds that history lacks.", [({}, float(store.spooled()))])
-        yield gauge(
-            "q36eval_spool_rounds_limit", "At so many nothing is asked.", [({}, float(deployment.spool_rounds))]
-        )
-        yield gauge("q36eval_webhook_pending", "Deliveries nobody has taken.", [({}, float(store.pending()))])
-        yield counter(
-            "q36eval_webhook_deliveries",
-            "Attempts at deliveries.",
-            [({"result": r}, counts.get(("webhook", r), 0.0)) for r in TAKEN],
-        )
-        told = {"version": self._version, "policy": watch.policy_name}
+        yield gauge("q36eval_incident_opened_timestamp_seconds", "When the incident was opened.", _single(opened))
+        transitions = counted("incidents", TRANSITIONS)
+        yield counter("q36eval_incidents", "Transitions of incidents.", _by("event", transitions))
+        taken = counted("webhook", TAKEN)
+        yield counter("q36eval_webhook_deliveries", "Attempts at deliveries.", _by("result", taken))
+        for name, meaning, value in (
+            (
+                "calibration_rounds_remaining",
+                "Rounds until the baseline stands.",
+                remaining_rounds(state, deployment.alarm),
+            ),
+            ("backoff_seconds", "For how long the server is let alone.", watch.backoff_s),
+            ("endpoint_up", "1 where the endpoint answered.", watch.endpoint_up),
+            ("endpoint_latency_ratio", "Time per token over its baseline.", watch.gauge.latency_ratio),
+            ("history_reachable", "1 where history answers.", watch.spool.reachable),
+            ("spool_rounds", "Finished rounds that history lacks.", store.spooled()),
+            ("spool_rounds_limit", "At so many nothing is asked.", deployment.spool_rounds),
+            ("webhook_pending", "Deliveries nobody has taken.", store.pending()),
+        ):
+            yield gauge(f"q36eval_{name}", meaning, _single(value))
+        told = {"version": self._version, "policy": watch.setting.policy.name}
         yield gauge("q36eval_watch_info", "Which program watches, by which policy.", [(told, 1.0)])
+
+
+def _single(value: float | None) -> list[Sample]:
+    """A sample without labels; none of a figure that is not known."""
+    return [] if value is None else [({}, float(value))]
+
+
+def _by(label: str, values: Mapping[str, float]) -> list[Sample]:
+    """A sample for each value of a label."""
+    return [({label: name}, float(value)) for name, value in values.items()]
 
 
 def page(watch: Watch, version: str, accept: str) -> tuple[bytes, str]:

@@ -9,7 +9,7 @@ import math
 import secrets
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -123,7 +123,7 @@ class Watch:
         *,
         recalibrate: bool = False,
     ) -> None:
-        self.deployment, self._setting, self._log = setting.deployment, setting, log
+        self.deployment, self.setting, self._log = setting.deployment, setting, log
         self.now = now
         self._recalibrate = recalibrate
         self._stack = ExitStack()
@@ -141,25 +141,26 @@ class Watch:
     def __enter__(self) -> "Watch":
         name = self.deployment.name
         with self._stack:
-            self._setting.state.mkdir(parents=True, exist_ok=True)
+            self.setting.state.mkdir(parents=True, exist_ok=True)
             try:
-                self._stack.enter_context(exclusive(self._setting.state / "lock"))
+                self._stack.enter_context(exclusive(self.setting.state / "lock"))
             except BlockingIOError as error:
                 raise UsageError(
                     "already-running", f"Another process watches {name}; end that one, or give this one another name."
                 ) from error
-            self.store = Store(self._setting.state)
+            self.store = Store(self.setting.state)
             self._stack.callback(self.store.close)
             self._begin()
             if self._recalibrate:
-                self._let_alone_no_more()
+                with self.store.transaction():
+                    self._let_alone_no_more()
             self.gauge = Gauge(self.store, self.deployment.budget, self.deployment.back_off, self.now)
             self.asker = Asker(
-                self._setting.folder, self.deployment.base_url, self.deployment.served_model, self.gauge, self._log
+                self.setting.folder, self.deployment.base_url, self.deployment.served_model, self.gauge, self._log
             )
             self._stack.callback(self.asker.close)
-            self.spool = Spool(self.store, self._setting.open_history, self._log)
-            self.courier = Courier(self.store, self._setting.receivers, self._log)
+            self.spool = Spool(self.store, self.setting.open_history, self._log)
+            self.courier = Courier(self.store, self.setting.receivers, self._log)
             self._stack = self._stack.pop_all()
         return self
 
@@ -171,9 +172,9 @@ class Watch:
     def _begin(self) -> None:
         """Take up the state that is there, or begin one."""
         seed = self.store.kept("seed")
-        self.rounds = Rounds(self.deployment, self._setting.family, self.store, seed or "")
+        self.rounds = Rounds(self.deployment, self.setting.family, self.store, seed or "")
         baseline = json.dumps(
-            [self.rounds.suite_sha256, *(of(self._setting.folder) for of in (tokenizer_sha256, chat_template_sha256))]
+            [self.rounds.suite_sha256, *(of(self.setting.folder) for of in (tokenizer_sha256, chat_template_sha256))]
         )
         if seed is not None and not self._recalibrate and self.store.kept("baseline") != baseline:
             raise UsageError(
@@ -186,17 +187,14 @@ class Watch:
             before = State.model_validate_json(self.store.kept("state") or "{}")
             with self.store.transaction():
                 _, ended = abandoned(before, self.now())
+                self._tell(ended)
                 for event in ended:
-                    name, branch = self.deployment.name, self.deployment.branch
-                    said = payload(name, branch, self.store.kept("begun") or "", "", event)
-                    post(self.store, self._setting.receivers, said, time.time())
-                    self.store.count("incidents", event.kind.value.removeprefix("incident."))
-                    self._log(verdicts.sentence(name, event))
+                    self._log(verdicts.sentence(self.deployment.name, event))
                 self.store.forget_all("anchor/")  # they are texts of the seed before
                 for key, value in {"seed": seed, "baseline": baseline, "begun": seed, "latencies": "[]"}.items():
                     self.store.keep(key, value)
                 self.store.keep("state", State().model_dump_json())
-            self.rounds = Rounds(self.deployment, self._setting.family, self.store, seed)
+            self.rounds = Rounds(self.deployment, self.setting.family, self.store, seed)
         self.state = State.model_validate_json(self.store.kept("state") or "{}")
         self.newest = json.loads(self.store.kept("newest") or "{}")
         until = self.store.kept("not_before")
@@ -204,15 +202,20 @@ class Watch:
         self._leave_interrupted("the process that watched ended")
 
     def _let_alone_no_more(self) -> None:
-        with self.store.transaction():
-            self.store.forget("not_before")
-            self.store.forget("pauses")
+        """Within a transaction of the store."""
+        self.store.forget("not_before")
+        self.store.forget("pauses")
         self.not_before = None
 
-    @property
-    def policy_name(self) -> str:
-        """By which rounds are judged."""
-        return self._setting.policy.name
+    def _tell(self, events: Sequence[Event], run: str = "") -> None:
+        """Keep events for the receivers, within the transaction of what they are about."""
+        deployment, begun = self.deployment, self.store.kept("begun") or ""
+        for event in events:
+            said = payload(deployment.name, deployment.branch, begun, run, event)
+            post(self.store, self.setting.receivers, said, time.time())
+            kind, _, transition = event.kind.value.partition(".")
+            if kind == "incident":
+                self.store.count("incidents", transition)
 
     @property
     def backoff_s(self) -> float:
@@ -225,18 +228,13 @@ class Watch:
         """A round; then history and receivers are served."""
         outcome = self.round()
         until = time.monotonic() + DELIVERING_S
-        # receivers do not wait for a history that hangs, nor it for them
-        workers = [threading.Thread(target=each, daemon=True) for each in (self.serve_receivers, self.serve_history)]
-        for worker in workers:
-            worker.start()
-        for worker in workers:
+        for worker in self._serving(once=True):
             worker.join(max(0.0, until - time.monotonic()))
         return outcome
 
     def forever(self, told: Callable[[Outcome], None]) -> None:
         """Rounds until the process ends. History and receivers are served meanwhile."""
-        for serving in (self._serve_receivers, self._serve_history):
-            threading.Thread(target=serving, daemon=True, name=serving.__name__.strip("_")).start()
+        self._serving()
         every = timedelta(seconds=self.deployment.every_s)
         planned = self.now()
         try:
@@ -308,11 +306,11 @@ class Watch:
         run = verdicts.begun(
             verdicts.new_run_id(at),
             deployment.name,
-            self._setting.family.name,
+            self.setting.family.name,
             at,
-            self._setting.policy,
+            self.setting.policy,
             self.rounds.suite_sha256,
-            {**(self._setting.provenance or {}), "watched": watched},
+            {**(self.setting.provenance or {}), "watched": watched},
         )
         with self.store.transaction():
             self.store.keep("number", str(number))
@@ -339,7 +337,7 @@ class Watch:
         measured, failures = verdicts.figures(state, result.items, result.unmeasured, words)
         run = run.model_copy(update={"provenance": run.provenance | {"server": result.server}})
         lines = [verdicts.sentence(deployment.name, event) for event in events]
-        whole = verdicts.finished(run, self._setting.policy, measured, failures, result.outcomes, lines, at)
+        whole = verdicts.finished(run, self.setting.policy, measured, failures, result.outcomes, lines, at)
         newest = {
             "evidence": evidence(state, threshold),
             "quiet": state.quiet,
@@ -353,22 +351,16 @@ class Watch:
         # a quiet round without a verdict measured too little to have noticed a change
         if decided or state.phase is not Phase.QUIET or self.state.phase is not Phase.QUIET:
             newest["success_at"] = at.timestamp()
-        begun = self.store.kept("begun") or ""
         with self.store.transaction():
             self.store.keep("state", state.model_dump_json())
             for name, rows in result.anchors.items():
                 self.store.keep(f"anchor/{name}", rows)
-            for event in events:
-                said = payload(deployment.name, deployment.branch, begun, run.id, event)
-                post(self.store, self._setting.receivers, said, time.time())
-                if event.kind.value.startswith("incident."):
-                    self.store.count("incidents", event.kind.value.removeprefix("incident."))
+            self._tell(events, run.id)
             self.gauge.end()
             self.gauge.measured()
-            self.store.forget("not_before")
-            self.store.forget("pauses")
+            self._let_alone_no_more()
             outcome = self._finish(whole, newest, at, reason=words, events=tuple(events), items=tuple(result.items))
-        self.state, self.newest, self.not_before = state, newest | {"at": at.timestamp()}, None
+        self.state, self.newest = state, newest | {"at": at.timestamp()}
         self.newest["verdict"] = VERDICTS[outcome.result]
         for line in lines:
             self._log(line)
@@ -380,7 +372,7 @@ class Watch:
         self.asker.close()
         at = self.now()
         failure = ProbeFailure(probe=ProbeName.SERVED, reason=reason, kind="crashed")
-        whole = verdicts.finished(run, self._setting.policy, (), (failure,), (), (), at)
+        whole = verdicts.finished(run, self.setting.policy, (), (failure,), (), (), at)
         with self.store.transaction():
             self.gauge.end()
             outcome = self._finish(whole, self.newest, at, reason=reason)
@@ -451,25 +443,21 @@ class Watch:
 
     # -- history and receivers
 
-    def serve_history(self) -> None:
-        """Bring what waits to history, once."""
-        with suppress(StorageError):
-            self.spool.deliver()
+    def _serving(self, *, once: bool = False) -> list[threading.Thread]:
+        """Threads that serve receivers and history: neither waits for the other where that hangs."""
 
-    def serve_receivers(self) -> None:
-        """Bring what waits to receivers, once."""
-        with suppress(StorageError):
-            self.courier.deliver()
+        def serve(deliver: Callable[[], int]) -> None:
+            while True:
+                with suppress(StorageError):
+                    deliver()
+                if once or self._stop.wait(TICK_S):
+                    return
 
-    def _serve_receivers(self) -> None:
-        while not self._stop.is_set():
-            self.serve_receivers()
-            self._stop.wait(TICK_S)
-
-    def _serve_history(self) -> None:
-        while not self._stop.is_set():
-            self.serve_history()
-            self._stop.wait(TICK_S)
+        each = (self.courier.deliver, self.spool.deliver)
+        threads = [threading.Thread(target=serve, args=(deliver,), daemon=True) for deliver in each]
+        for thread in threads:
+            thread.start()
+        return threads
 
 
 def _why(whole: WholeRun) -> str:
@@ -490,7 +478,7 @@ def _summary(items: tuple[Item, ...]) -> str:
     return f"{len(scored)} items, {lost} lost" if lost else f"{len(scored)} items, none lost"
 
 
-def _share(items: tuple[Item, ...] | list[Item], name: str) -> float | None:
+def _share(items: Sequence[Item], name: str) -> float | None:
     known = [bool(item.lost) for item in items if item.slice == name and item.lost is not None]
     return sum(known) / len(known) if known else None
 

@@ -8,7 +8,7 @@ from pydantic import Field, ValidationError, field_validator, model_validator
 
 from q36eval.config.answer_budgets import Written
 from q36eval.errors import UsageError
-from q36eval.files import read_yaml
+from q36eval.files import first_problem, read_yaml
 
 YEAR_S = 365.25 * 86400.0
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(s|m|h|d)?")
@@ -158,8 +158,6 @@ class Deployment(Written):
         try:
             return cls.model_validate(body)
         except ValidationError as error:
-            first = error.errors(include_url=False)[0]
-            where, what = ".".join(map(str, first["loc"])), first["msg"].removeprefix("Value error, ")
             raise UsageError(
-                "deployment-invalid", f"The deployment {name_or_file}: {where + ': ' if where else ''}{what}."
+                "deployment-invalid", f"The deployment {name_or_file}: {first_problem(error, cls)}."
             ) from error

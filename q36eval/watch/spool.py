@@ -6,9 +6,7 @@ one that was written just before a kill is found there, and leaves the spool wit
 
 from collections.abc import Callable
 
-from pydantic import ValidationError
-
-from q36eval.errors import Q36Error, UsageError
+from q36eval.errors import Q36Error
 from q36eval.history import History, WholeRun
 from q36eval.history.run_transfer import put_run
 from q36eval.watch.store import Store
@@ -38,17 +36,9 @@ class Spool:
                     self._history = self._open()
                 if not self._history.holds(run_id):
                     put_run(self._history, whole, imported=None)
-            except ValidationError as error:
-                self._refuse(f"round {run_id} in the spool cannot be read: {error.error_count()} problems")
-                return written
-            except Q36Error as error:
-                if isinstance(error, UsageError) and "already" in str(error):  # another process was faster
-                    self._store.unspool(run_id)
-                    continue
-                self._refuse(str(error))
-                return written
             except Exception as error:  # whatever a driver raises of a server that is away
-                self._refuse(f"{type(error).__name__}: {error}")
+                name = "" if isinstance(error, Q36Error) else f"{type(error).__name__}: "
+                self._refuse(f"round {run_id}: {name}{' '.join(str(error).split())}")
                 return written
             with self._store.transaction():
                 self._store.unspool(run_id)

@@ -102,32 +102,27 @@ class Store:
 
     def kept(self, name: str) -> str | None:
         """A value; None where there is none."""
-        row = self._row("SELECT value FROM kept WHERE name = ?", name)
-        return None if row is None else str(row[0])
+        rows = self._rows("SELECT value FROM kept WHERE name = ?", name)
+        return str(rows[0][0]) if rows else None
 
     def keep(self, name: str, value: str) -> None:
         """Keep a value."""
-        self._run("INSERT INTO kept VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET value = excluded.value", name, value)
+        self._rows("INSERT OR REPLACE INTO kept VALUES (?, ?)", name, value)
 
     def forget(self, name: str) -> None:
         """Forget it."""
-        self._run("DELETE FROM kept WHERE name = ?", name)
+        self._rows("DELETE FROM kept WHERE name = ?", name)
 
     def forget_all(self, prefix: str) -> None:
         """Forget all values whose names begin so."""
-        self._run("DELETE FROM kept WHERE substr(name, 1, length(?)) = ?", prefix, prefix)
+        self._rows("DELETE FROM kept WHERE substr(name, 1, length(?)) = ?", prefix, prefix)
 
     # -- counters, which never fall
 
     def count(self, name: str, label: str = "", by: float = 1.0) -> None:
         """Raise a counter."""
-        self._run(
-            "INSERT INTO counts VALUES (?, ?, ?) "
-            "ON CONFLICT (name, label) DO UPDATE SET value = value + excluded.value",
-            name,
-            label,
-            by,
-        )
+        self._rows("INSERT OR IGNORE INTO counts VALUES (?, ?, 0)", name, label)
+        self._rows("UPDATE counts SET value = value + ? WHERE name = ? AND label = ?", by, name, label)
 
     def counts(self) -> dict[tuple[str, str], float]:
         """All counters, by name and label."""
@@ -137,50 +132,39 @@ class Store:
 
     def spent(self, day: str) -> Spent:
         """What was spent of a day's budget."""
-        row = self._row("SELECT requests, tokens FROM days WHERE day = ?", day)
-        return Spent(0, 0) if row is None else Spent(int(row[0]), int(row[1]))
+        rows = self._rows("SELECT requests, tokens FROM days WHERE day = ?", day)
+        return Spent(*rows[0]) if rows else Spent(0, 0)
 
     def spend(self, day: str, requests: int, tokens: int) -> None:
         """Add to it; tokens that were reserved and not used are given back as a negative number."""
-        self._run(
-            "INSERT INTO days VALUES (?, ?, MAX(0, ?)) ON CONFLICT (day) DO UPDATE SET requests = requests + ?, "
-            "tokens = MAX(0, tokens + ?)",
-            day,
-            requests,
-            tokens,
-            requests,
-            tokens,
-        )
+        self._rows("INSERT OR IGNORE INTO days VALUES (?, 0, 0)", day)
+        statement = "UPDATE days SET requests = requests + ?, tokens = MAX(0, tokens + ?) WHERE day = ?"
+        self._rows(statement, requests, tokens, day)
 
     # -- finished rounds
 
     def spool(self, run: str, body: str) -> None:
         """Keep a finished round until history holds it."""
-        self._run(
-            "INSERT OR IGNORE INTO spool SELECT ?, COALESCE(MAX(position), 0) + 1, ? FROM spool",
-            run,
-            body,
-        )
+        self._rows("INSERT OR IGNORE INTO spool SELECT ?, COALESCE(MAX(position), 0) + 1, ? FROM spool", run, body)
 
     def spooled(self) -> int:
         """How many wait."""
-        row = self._row("SELECT COUNT(*) FROM spool")
-        return 0 if row is None else int(row[0])
+        return int(self._rows("SELECT COUNT(*) FROM spool")[0][0])
 
     def next_spooled(self) -> tuple[str, str] | None:
         """The oldest that waits: run id and body."""
-        row = self._row("SELECT run, body FROM spool ORDER BY position LIMIT 1")
-        return None if row is None else (str(row[0]), str(row[1]))
+        rows = self._rows("SELECT run, body FROM spool ORDER BY position LIMIT 1")
+        return (str(rows[0][0]), str(rows[0][1])) if rows else None
 
     def unspool(self, run: str) -> None:
         """History holds it."""
-        self._run("DELETE FROM spool WHERE run = ?", run)
+        self._rows("DELETE FROM spool WHERE run = ?", run)
 
     # -- deliveries
 
     def post(self, delivery: Delivery) -> None:
         """Keep a delivery until its receiver has taken it."""
-        self._run("INSERT OR IGNORE INTO outbox VALUES (?, ?, ?, ?, ?, ?, ?)", *delivery)
+        self._rows("INSERT OR IGNORE INTO outbox VALUES (?, ?, ?, ?, ?, ?, ?)", *delivery)
 
     def due(self, now: float) -> list[Delivery]:
         """Deliveries that may be tried, the oldest first."""
@@ -189,30 +173,16 @@ class Store:
 
     def pending(self) -> int:
         """How many deliveries no receiver has taken."""
-        row = self._row("SELECT COUNT(*) FROM outbox")
-        return 0 if row is None else int(row[0])
+        return int(self._rows("SELECT COUNT(*) FROM outbox")[0][0])
 
     def delivered(self, one: Delivery) -> None:
         """It was taken, or given up."""
-        self._run("DELETE FROM outbox WHERE delivery = ? AND target = ?", one.delivery, one.target)
+        self._rows("DELETE FROM outbox WHERE delivery = ? AND target = ?", one.delivery, one.target)
 
     def postpone(self, one: Delivery, due: float) -> None:
         """It was not taken; try again then."""
-        self._run(
-            "UPDATE outbox SET attempts = attempts + 1, due = ? WHERE delivery = ? AND target = ?",
-            due,
-            one.delivery,
-            one.target,
-        )
-
-    def _run(self, statement: str, *values: object) -> None:
-        with self._storing(), self._lock:
-            self._sqlite.execute(statement, values)
-
-    def _row(self, statement: str, *values: object) -> tuple[Any, ...] | None:
-        with self._storing(), self._lock:
-            row: tuple[Any, ...] | None = self._sqlite.execute(statement, values).fetchone()
-            return row
+        statement = "UPDATE outbox SET attempts = attempts + 1, due = ? WHERE delivery = ? AND target = ?"
+        self._rows(statement, due, one.delivery, one.target)
 
     def _rows(self, statement: str, *values: object) -> list[tuple[Any, ...]]:
         with self._storing(), self._lock:

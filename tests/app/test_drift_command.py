@@ -6,8 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from q36eval.drift import DriftState
-from q36eval.run.drift import drift_of
 from tests import commands
 from tests.app.judged_runs import judge_run, open_history
 from tests.q36eval.gate.evidence import small_policy
@@ -75,23 +73,3 @@ def test_a_name_that_nothing_bears_is_no_lack_of_runs(tmp_path: Path) -> None:
         done = commands.q36eval("drift", *options, state=tmp_path)
         assert (done.returncode, commands.code_of(done), named in done.stderr) == (2, code, True), done.stderr
     assert commands.q36eval("drift", "--branch", "fp8-head", state=tmp_path).returncode == 3
-
-
-def test_the_newest_run_without_any_figure_that_is_asked_for_is_not_stable(tmp_path: Path) -> None:
-    history = open_history(tmp_path)
-    for _ in range(2):
-        run = judge_run(history, 2, DAY)
-        history.update_run(run.id, suites={"canaries": "s"})
-    history.bless(run.id, owner="eva", reason="good")
-    assert drift_of(history, "sandbox", "main", containing="tools").state is DriftState.STABLE
-    crashed = history.start_run(
-        family="sandbox",
-        branch="main",
-        identity=run.identity,
-        reference_identity=run.reference_identity,
-        policy=small_policy(),
-        suites={"canaries": "s"},
-    )
-    history.finish_run(crashed.id, run.report)
-    found = drift_of(history, "sandbox", "main", containing="tools")
-    assert (found.state, crashed.id in found.metrics[0].statement) == (DriftState.INCOMPARABLE, True)

@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 from sqlalchemy import Engine, event
 
-from q36eval.history import History, RunState
+from q36eval.history import EventKind, History, RunState
 from q36eval.records import Verdict
 from tests import commands, forked
 from tests.app.weights_gates import SKIPPING, runs, said
@@ -192,7 +192,14 @@ def test_a_signal_after_the_verdict_takes_nothing_of_it(tmp_path: Path, weights:
     def before() -> None:
         from q36eval.run import measure
 
-        measure.keep_drifts = lambda *_: os.kill(os.getpid(), signal.SIGTERM)  # type: ignore[assignment]
+        written = measure.note
+
+        def then_told(history: History, run_id: str, kind: EventKind, message: str) -> None:
+            written(history, run_id, kind, message)
+            if kind is EventKind.FINISHED:
+                os.kill(os.getpid(), signal.SIGTERM)
+
+        measure.note = then_told
 
     child = forked.start("gate", "--branch", "bf16", *weights, state=state, stderr=stderr, before=before)
     assert child.wait() == 143

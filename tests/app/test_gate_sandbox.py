@@ -66,7 +66,6 @@ def test_the_reference_against_itself_passes_with_a_divergence_of_exactly_zero(g
     run = gate("bf16")
     assert run.verdict is Verdict.PASS
     assert kl_of(gate, run) == 0.0
-    assert (run.family, run.branch) in gate.history.kept_drifts()
     assert run.provenance["packages"]["torch"]
 
 

@@ -14,7 +14,6 @@ from q36eval.config import Paths
 from q36eval.engines import EngineOptions
 from q36eval.errors import UsageError
 from q36eval.history import History, RunRecord, RunState
-from q36eval.history.run_files import RunFiles
 from q36eval.kl.corpus import CorpusDocument
 from q36eval.kl.probe import KLProbe
 from q36eval.kl.tokens import TokenStore, read_tokens
@@ -90,10 +89,7 @@ def test_what_needs_answers_is_refused_of_a_model_that_gives_none(
 def test_every_scored_token_is_in_the_file_and_makes_the_mean(
     paths: Paths, history: History, measured: RunRecord
 ) -> None:
-    tokens = RunFiles(paths.state).find(history, measured.id, TOKENS)
-    assert tokens is not None
-    assert not paths.tokens(measured.id).exists()  # kept by its content, it needs no folder any more
-    table = read_tokens(tokens)
+    table = read_tokens(paths.tokens(measured.id) / TOKENS)
     kl = by_key(history, measured)["kl.kl_divergence[all]"]
     assert table.num_rows == kl.counts.scored > 2000
     # float32: each term is off by 6e-8 of itself at most
@@ -123,10 +119,9 @@ def test_a_run_killed_in_the_middle_resumes_to_the_same_figures_and_tokens(
     resumed = gates("fp8-head", resume=interrupted.id)
     assert resumed.id == interrupted.id
     assert by_key(history, resumed) == by_key(history, measured)
-    mine, theirs = ({one.name: one.sha256 for one in history.artifacts(run.id)} for run in (resumed, measured))
-    assert mine[WORST] == theirs[WORST]
-    tables = [read_tokens(RunFiles(paths.state).path(found[TOKENS])) for found in (mine, theirs)]
-    assert tables[0] == tables[1]
+    mine, theirs = (paths.tokens(run.id) for run in (resumed, measured))
+    assert (mine / WORST).read_bytes() == (theirs / WORST).read_bytes()
+    assert read_tokens(mine / TOKENS) == read_tokens(theirs / TOKENS)
 
 
 def test_lost_tokens_fail_the_probe_in_words(paths: Paths, history: History, gates: Gates, monkeypatch: Any) -> None:

@@ -11,7 +11,6 @@ import pytest
 
 import q36eval
 from q36eval.errors import CorruptCheckpointError, EngineError, Q36Error, StorageError, UsageError
-from q36eval.history import HistoryLostError
 
 CODE = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
 PACKAGE = Path(q36eval.__file__).parent
@@ -46,7 +45,7 @@ def test_every_error_and_reason_is_made_with_a_code_and_never_with_a_sentence_in
     assert [at for at, code in codes.items() if isinstance(code, ast.JoinedStr | ast.BinOp)] == []
 
 
-@pytest.mark.parametrize("kind", [UsageError, CorruptCheckpointError, EngineError, StorageError, HistoryLostError])
+@pytest.mark.parametrize("kind", [UsageError, CorruptCheckpointError, EngineError, StorageError])
 def test_an_error_crosses_processes_with_its_code_its_sentence_and_its_notes(kind: type[Q36Error]) -> None:
     error = kind("branch-unknown", "There is no branch 'x'.")
     error.add_note("Run 1 can be resumed.")

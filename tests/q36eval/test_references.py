@@ -145,12 +145,6 @@ def test_an_answer_that_another_byte_got_into_before_it_was_sealed_is_asked_for_
     assert contents(tmp_path / "cut") == contents(pack)
 
 
-def test_a_shard_that_the_journal_does_not_list_is_not_asked_for_again(tmp_path: Path) -> None:
-    opened(tmp_path).add(KEYS[0], digest_of(0), asked="this")
-    (folder_of(tmp_path) / "journal.jsonl").unlink()
-    assert opened(tmp_path).asked(KEYS[0]) == "this"
-
-
 def test_what_was_half_written_and_is_not_wanted_any_more_is_gone(tmp_path: Path) -> None:
     """Killed while it wrote the head, and gone on with by one that keeps its hash only."""
     capture = opened(tmp_path, restore=lambda: {"head": HEAD})

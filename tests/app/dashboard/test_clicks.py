@@ -6,7 +6,6 @@ from typing import Any
 
 from driving import IN_A_BROWSER, WAIT_S, chromium, drawn, problems_of, serving
 
-from q36eval.run.drift import keep_drifts
 from tests.app.judged_runs import REFERENCE, judge_run, open_history
 
 pytestmark = IN_A_BROWSER
@@ -69,7 +68,6 @@ def test_since_when_a_branch_drifts_is_one_click_from_the_first_page(tmp_path: P
     about = {"family": "mine", "branch": "sinking", "reference": REFERENCE}
     runs = [judge_run(history, broken, date(2026, 3, 1), **about) for broken in (0, 0, 0, 0, 16, 16, 16, 16)]
     history.bless(runs[0].id, "Jana", "good")
-    keep_drifts(history)
     history.close()
     with serving(Path(history.name)) as root, chromium() as browser:
         at = Clicks(browser.new_context(viewport={"width": 1400, "height": 1000}).new_page())

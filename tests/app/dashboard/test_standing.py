@@ -21,7 +21,7 @@ from q36eval.gate.policy_file import inherit, read_policy
 from q36eval.history import History, RunRecord, RunState
 from q36eval.provenance import CHANGED
 from q36eval.records import Counts, DeploymentIdentity, Lane
-from q36eval.run.drift import judged_keys, keep_drifts
+from q36eval.run.drift import judged_keys
 from q36eval.run.served_lane import alone
 from q36eval.served.comparison import counted_faults
 from tests.app.judged_runs import IDENTITY, REFERENCE, judge_run
@@ -266,7 +266,6 @@ def test_drift_for_the_worse_is_said_beside_the_verdict(history: History) -> Non
     about = {"family": "mine", "reference": REFERENCE}
     runs = [judge_run(history, count, date(2026, 3, 1), **about) for count in (0, 0, 16, 16)]
     history.bless(runs[0].id, "Jana", "good")
-    keep_drifts(history)
     row = found(history)["main"]
     assert row.drifts
     assert row.why.endswith(" Drifting for the worse.")

@@ -3,10 +3,10 @@
 from datetime import UTC, date, datetime
 from pathlib import Path
 
+from q36eval.config import Paths
 from q36eval.gate import Waiver
 from q36eval.history import History, RunRecord
 from q36eval.history.decisions import circumstances_then, decided, evidence_of, policy_of, sign
-from q36eval.history.run_files import RunFiles
 from q36eval.records import Answer, ItemOutcome, ProbeFailure, ProbeName
 from q36eval.token_files import TOKENS, WORST
 from tests.app.judged_runs import items_of, judge_run, open_history
@@ -36,7 +36,7 @@ def fill(state: Path, broken: int = 80, content: bytes = b"tokens") -> tuple[His
     items = [outcome("a", 1.0), outcome("b", 0.0), outcome("c", None), *items_of(broken)]
     crash = ProbeFailure(probe=ProbeName.KL, reason="it broke", kind="crashed")
     run = judge_run(history, broken, DAY, items=items, failures=[crash])
-    keep_files(state, history, run, content)
+    keep_files(state, run, content)
     history.bless(run.id, "eva", "release 1")
     history.add_event(run.id, "begun", "began", datetime(2026, 3, 1, tzinfo=UTC))
     history.add_waiver("sandbox", "main", WAIVER)
@@ -47,12 +47,9 @@ def fill(state: Path, broken: int = 80, content: bytes = b"tokens") -> tuple[His
     return history, history.get_run(run.id)
 
 
-def keep_files(state: Path, history: History, run: RunRecord, content: bytes) -> None:
+def keep_files(state: Path, run: RunRecord, content: bytes) -> None:
     """As a run leaves them at its end."""
-    files = RunFiles(state)
-    folder = files.working(run.id)
+    folder = Paths(state, state).tokens(run.id)
     folder.mkdir(parents=True)
     (folder / TOKENS).write_bytes(content)
     (folder / WORST).write_bytes(b"[]")
-    files.keep_run(history, run.id)
-    files.drop_working(history, run.id)

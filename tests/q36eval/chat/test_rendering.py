@@ -220,7 +220,7 @@ def test_the_process_ends_with_its_parent_also_amid_a_rendering(number: signal.S
     program = f"""
         import threading, time
         from q36eval.chat.rendering import Limits, Renderer
-        renderer = Renderer(Limits(cpu_seconds=600))
+        renderer = Renderer(Limits(cpu_seconds=2))
         renderer.render("x", {{}})
         print(renderer._running()._process.pid, flush=True)
         renderer.render({ENDLESS!r}, {{}})

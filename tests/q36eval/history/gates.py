@@ -7,16 +7,17 @@ from contextlib import contextmanager
 from q36eval.gate import GateReport, decide
 from q36eval.history import EventKind, History, RunRecord
 from q36eval.records import Answer, Clusters, ItemOutcome, Measurement, ProbeFailure, ProbeName
+from tests.app.judged_runs import IDENTITY
 from tests.q36eval.gate.evidence import measurement, only
 
 BATCH = 12
 POLICY = only("max_count", 0, id="intact", probe="weights", metric="integrity_faults")
 
 
-def begin(history: History, branch: str) -> RunRecord:
-    return history.start_run(
-        family="sandbox", branch=branch, identity=None, reference_identity=None, policy=POLICY, suites={"kl": "s"}
-    )
+def begin(history: History, branch: str = "fp8-head") -> RunRecord:
+    about = {"commit": "abc", "dirty": True, "versions": {"torch": "2.13.0"}}
+    known = {"identity": IDENTITY, "reference_identity": IDENTITY, "policy": POLICY, "provenance": about}
+    return history.start_run(family="sandbox", branch=branch, suites={"kl": "s"}, **known)
 
 
 def outcome(number: int, answer: str, score: float = 1.0) -> ItemOutcome:

@@ -16,6 +16,7 @@ from sqlalchemy import event, func, select
 from q36eval.errors import UsageError
 from q36eval.gate import Waiver
 from q36eval.history import EventKind, History, RunState
+from q36eval.history import _connection as opening
 from q36eval.history import _tables as tables
 from q36eval.interrupts import stoppable
 from q36eval.records import Verdict
@@ -128,7 +129,7 @@ def test_a_write_that_a_signal_finds_leaves_no_lock_behind(
     """Interrupted while it held the lock, a connection kept it for as long as somebody had the traceback."""
     if moment == "BEGIN" and history._engine.dialect.name != "sqlite":
         pytest.skip("a server is not told in words to begin")
-    monkeypatch.setenv("Q36EVAL_HISTORY_WAIT", "1")
+    monkeypatch.setattr(opening, "WAIT_SECONDS", 1.0)
     run, figures = begin(history, "interrupted"), [figure("figure", 1.0)]
 
     def committing(_connection: Any) -> None:

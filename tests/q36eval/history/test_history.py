@@ -19,20 +19,8 @@ from q36eval.history._texts import unpacked
 from q36eval.records import Answer, Clusters, Interval, ItemOutcome, Measurement, ProbeFailure, ProbeName, Verdict
 from tests.app.judged_runs import IDENTITY
 from tests.q36eval.gate.evidence import census
-from tests.q36eval.history.gates import POLICY
+from tests.q36eval.history.gates import POLICY, begin
 from tests.raising import raises
-
-
-def start(history: History, branch: str = "fp8-head"):
-    return history.start_run(
-        family="sandbox",
-        branch=branch,
-        identity=IDENTITY,
-        reference_identity=IDENTITY,
-        policy=POLICY,
-        suites={"kl": "s1"},
-        provenance={"commit": "abc", "dirty": True, "versions": {"torch": "2.13.0"}},
-    )
 
 
 def faults(count: float) -> Measurement:
@@ -54,7 +42,7 @@ def outcome(key: str, branch: float | None, reference: float = 1.0, text: str = 
 
 def test_an_answer_with_lone_surrogates_is_written(history: History) -> None:
     """UTF-8 holds none, and a server's JSON may: no row could be written, and the gate would end there."""
-    run = start(history)
+    run = begin(history)
     answer = Answer(score=0.0, text="a\ud800b", error="\udfff", detail={"choices\ud83d": ["x\udc00", ("y", 1)]})
     history.add_items(run.id, [outcome("k", 1.0).model_copy(update={"branch": answer})])
     (kept,) = history.items(run.id)
@@ -63,7 +51,7 @@ def test_an_answer_with_lone_surrogates_is_written(history: History) -> None:
 
 
 def test_a_run_comes_back_as_it_went_in(history: History) -> None:
-    run = start(history)
+    run = begin(history)
     assert history.get_run(run.id) == run
     report = decide(POLICY, [faults(1)])
     finished = history.finish_run(run.id, report)
@@ -75,7 +63,7 @@ def test_a_run_comes_back_as_it_went_in(history: History) -> None:
 
 def test_a_verdict_is_never_overwritten(history: History) -> None:
     """Not by an interruption that came too late, and not by another verdict."""
-    run = start(history)
+    run = begin(history)
     interrupted = history.finish_run(run.id, state=RunState.INTERRUPTED)
     assert interrupted.state is RunState.INTERRUPTED
     finished = history.finish_run(run.id, decide(POLICY, [faults(1)]))
@@ -87,7 +75,7 @@ def test_a_verdict_is_never_overwritten(history: History) -> None:
 
 
 def test_non_finite_numbers_survive(history: History) -> None:
-    run = start(history)
+    run = begin(history)
     for slice_name, value in (("a", math.nan), ("b", math.inf), ("c", -math.inf), ("d", 0.1 + 0.2)):
         clusters = Clusters(units=(1,), branch=(value,), errored=(0,))
         history.add_measurement(
@@ -102,7 +90,7 @@ def test_non_finite_numbers_survive(history: History) -> None:
 
 
 def test_a_measurement_written_again_keeps_its_place(history: History) -> None:
-    run = start(history)
+    run = begin(history)
     interval = Interval(lower=0.0, upper=0.0183, level=0.95, method="Clopper-Pearson")
     first, second = (faults(0).model_copy(update={"slice": name}) for name in ("z", "a"))
     history.add_measurements(run.id, [first, second])
@@ -112,7 +100,7 @@ def test_a_measurement_written_again_keeps_its_place(history: History) -> None:
 
 
 def test_items_pair_by_key_and_a_retry_replaces(history: History) -> None:
-    run = start(history)
+    run = begin(history)
     history.add_items(run.id, [outcome("k1", None), outcome("k2", 0.0), outcome("k3", 1.0)])
     history.add_items(run.id, (o for o in [outcome("k1", 1.0)]))
     assert history.items(run.id) == [outcome("k1", 1.0), outcome("k2", 0.0), outcome("k3", 1.0)]
@@ -121,7 +109,7 @@ def test_items_pair_by_key_and_a_retry_replaces(history: History) -> None:
 
 
 def test_each_item_is_committed_as_it_comes(history: History, database: str) -> None:
-    run, other = start(history), History.open(database)
+    run, other = begin(history), History.open(database)
 
     def dies_half_way():
         yield outcome("k1", 1.0)
@@ -150,7 +138,7 @@ def test_what_belongs_to_no_run_is_refused(history: History) -> None:
 def test_runs_are_found_by_prefix_and_latest(history: History) -> None:
     with raises(UsageError, "history-empty"):
         history.get_run("latest")
-    first, second = start(history, "main"), start(history)
+    first, second = begin(history, "main"), begin(history)
     assert history.get_run("latest").id == second.id
     assert history.get_run(second.id[:-1]).id in {first.id, second.id}
     with raises(UsageError, "run-ambiguous", "2 runs", "'2'", second.id):
@@ -165,19 +153,18 @@ def test_runs_are_found_by_prefix_and_latest(history: History) -> None:
 
 
 def test_blessing_needs_a_verdict_and_the_newest_counts(history: History) -> None:
-    run = start(history)
+    run = begin(history)
     with raises(UsageError, "run-without-verdict", "running"):
         history.bless(run.id, "eva", "looks fine")
     history.finish_run(run.id, decide(POLICY, [faults(0)]))
-    later = start(history)
+    later = begin(history)
     history.finish_run(later.id, decide(POLICY, [faults(0)]))
     with raises(UsageError, "reason-required"):
         history.bless(run.id, "eva", " ")
     history.bless(later.id, "eva", "release 2")
     blessing = history.bless(run.id, "jan", "rolled back")
     assert history.blessings("fp8-head", "sandbox")[0] == blessing
-    assert history.blessed("fp8-head").id == run.id
-    assert history.blessed("main") is None
+    assert history.blessings("main") == []
 
 
 def test_waivers_and_failures(history: History) -> None:
@@ -189,7 +176,7 @@ def test_waivers_and_failures(history: History) -> None:
     assert history.waivers("sandbox", "main") == {}
     with raises(UsageError, "waiver-unknown"):
         history.revoke_waiver(number)
-    run = start(history)
+    run = begin(history)
     failure = ProbeFailure(probe=ProbeName.KL, reason="out of memory", kind="crashed")
     history.add_failure(run.id, failure)
     history.add_failure(run.id, failure)
@@ -199,7 +186,7 @@ def test_waivers_and_failures(history: History) -> None:
 
 
 def test_a_decision_made_again_keeps_the_one_before(history: History) -> None:
-    run = start(history)
+    run = begin(history)
     day = Circumstances(on=date(2026, 5, 1))
     with raises(UsageError, "run-without-verdict"):
         history.decide_again(run.id, decide(POLICY, [faults(0)]), day)
@@ -211,7 +198,7 @@ def test_a_decision_made_again_keeps_the_one_before(history: History) -> None:
 
 
 def test_signatures_keep_their_report_and_are_given_once(history: History) -> None:
-    run = start(history)
+    run = begin(history)
     signature = SignOff(owner="eva", reason="read", at=datetime(2026, 5, 1, 12, tzinfo=UTC), report_sha256="ab")
     history.add_sign_off(run.id, signature)
     with raises(UsageError, "sign-off-exists", "eva"):
@@ -225,7 +212,7 @@ def test_signatures_keep_their_report_and_are_given_once(history: History) -> No
 
 
 def test_nothing_is_signed_in_the_future(history: History) -> None:
-    run, now = start(history), datetime.now(UTC)
+    run, now = begin(history), datetime.now(UTC)
     ahead = SignOff(owner="zoe", reason="read", at=now + timedelta(minutes=10), report_sha256="ab")
     with raises(UsageError, "date-in-future"):
         history.add_sign_off(run.id, ahead)
@@ -236,7 +223,7 @@ def test_nothing_is_signed_in_the_future(history: History) -> None:
 
 @pytest.mark.long
 def test_a_blessing_is_revoked_by_name_and_the_one_before_counts_again(history: History) -> None:
-    old, new = (history.finish_run(start(history).id, decide(POLICY, [faults(0)])).id for _ in range(2))
+    old, new = (history.finish_run(begin(history).id, decide(POLICY, [faults(0)])).id for _ in range(2))
     history.bless(old, "eva", "first")
     history.bless(new, "eva", "second")
     with raises(UsageError, "reason-required"):
@@ -250,7 +237,7 @@ def test_a_blessing_is_revoked_by_name_and_the_one_before_counts_again(history: 
 
 
 def test_series_holds_finished_runs_only(history: History) -> None:
-    done, open_ = start(history), start(history)
+    done, open_ = begin(history), begin(history)
     for run in (done, open_):
         history.add_measurement(run.id, faults(0))
     history.finish_run(done.id, decide(POLICY, [faults(0)]))
@@ -263,7 +250,7 @@ def test_series_holds_finished_runs_only(history: History) -> None:
 
 @pytest.mark.long
 def test_threads_write_at_once(history: History) -> None:
-    run = start(history)
+    run = begin(history)
 
     def write(worker: int) -> None:
         for i in range(10):
@@ -285,14 +272,10 @@ def test_foreign_databases_are_refused_untouched(tmp_path: Path) -> None:
         assert [row[0] for row in raw.execute("SELECT name FROM sqlite_master")] == ["songs"]
     with raises(UsageError, "history-unusable"):
         History.open(text)
-    for url in ("mysql://eva:secret@team/history", "postgresql://eva:secret@team:port/history", "sqlite://"):
-        with raises(UsageError, "history-url-invalid") as refused:
-            History.open(url)
-        assert "secret" not in str(refused.value)
 
 
 def test_report_json_holds_no_bare_nan(history: History) -> None:
-    run = start(history)
+    run = begin(history)
     history.finish_run(run.id, decide(POLICY, [faults(math.nan)]))
     texts = history._read(select(tables.texts.c.data).join(tables.runs, tables.runs.c.report == tables.texts.c.id))
     json.loads(unpacked(texts[0].data), parse_constant=lambda name: pytest.fail(f"bare {name}"))
@@ -300,7 +283,7 @@ def test_report_json_holds_no_bare_nan(history: History) -> None:
 
 
 def test_runs_are_listed_without_their_reports_and_by_branch(history: History) -> None:
-    judged, open_ = start(history), start(history)
+    judged, open_ = begin(history), begin(history)
     history.finish_run(judged.id, decide(POLICY, [faults(0)]))
     newest, oldest = history.summaries()
     assert (newest.id, newest.state, newest.verdict, newest.lanes) == (open_.id, RunState.RUNNING, None, {})

@@ -1,15 +1,18 @@
 """How history keeps what is long, what it does with what it cannot read, and whole runs from elsewhere."""
 
 import base64
-from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
 
 import pytest
 from sqlalchemy import delete, func, select, update
 
 from q36eval.errors import StorageError, UsageError
-from q36eval.history import History, RunFilter
+from q36eval.history import About, EventKind, History, RunFilter, RunProgress
 from q36eval.history import _tables as tables
 from q36eval.history._texts import packed, unpacked
+from q36eval.history.run_transfer import put_run, whole_run
+from tests.app.history.filled import fill
 from tests.q36eval.history.gates import begin, figure, gate, outcome
 from tests.raising import raises
 
@@ -68,26 +71,6 @@ def test_what_no_database_stores_is_a_sentence(history: History) -> None:
     assert history.blessings("main") == []
 
 
-def test_a_text_that_is_taken_up_again_while_unused_ones_are_looked_for_stays(
-    history: History, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Nobody is kept waiting for the search: who writes meanwhile may need what it found."""
-    first, second = begin(history, "main"), begin(history, "main")
-    history.add_items(first.id, [outcome(0, "wanted again"), outcome(1, "not wanted")])
-    history.delete_run(first.id)
-    remove = History._remove_still_unused
-
-    def written_meanwhile(self: History, numbers: Sequence[int]) -> int:
-        history.add_items(second.id, [outcome(0, "wanted again")])
-        return remove(self, numbers)
-
-    monkeypatch.setattr(History, "_remove_still_unused", written_meanwhile)
-    unused, _ = history.unused_texts()
-    assert history.remove_unused_texts() == unused - 2  # what was asked, and the answer
-    assert history.items(second.id) == [outcome(0, "wanted again")]
-    assert history.unused_texts() == (0, 0)
-
-
 def test_one_run_that_cannot_be_read_stops_no_list(history: History) -> None:
     for branch in ("main", "fp8-head"):
         gate(history, branch, 1)
@@ -102,7 +85,6 @@ def test_one_run_that_cannot_be_read_stops_no_list(history: History) -> None:
     assert [summary.branch for summary in history.summaries()] == ["fp8-head", "main"]
     assert [branch.judged for branch in history.branches()] == history.summaries()
     assert len(history.metric_series("main")) == 2
-    assert {row["verdict"] for row in history.criteria(broken.id)} == {"PASS"}
     with raises(UsageError, "history-unreadable", broken.id):
         history.get_run(broken.id)
 
@@ -121,15 +103,15 @@ def test_a_deleted_run_takes_all_of_its_own_and_nothing_of_others(history: Histo
         gate(history, branch, 2)
     other, gone = history.list_runs()
     before = (history.items(other.id), history.measurements(other.id), history.get_run(other.id))
-    assert history.unused_texts() == (0, 0)
+    kept = texts(history)
+    history.remove_unused_texts()
+    assert texts(history) == kept
     history.delete_run(gone.id)
-    unused, size = history.unused_texts()
-    assert unused == 12
-    assert size > unused
-    assert history.remove_unused_texts() == unused
-    assert history.unused_texts() == (0, 0)
+    history.remove_unused_texts()
+    assert texts(history) == kept - 12
     assert (history.items(other.id), history.measurements(other.id), history.get_run(other.id)) == before
-    assert (history.items(gone.id), history.events(gone.id), history.criteria(gone.id)) == ([], [], [])
+    assert (history.items(gone.id), history.events(gone.id)) == ([], [])
+    history.give_back_room()
 
 
 def test_a_server_s_refusal_is_one_sentence_without_the_password(postgresql: str) -> None:
@@ -154,3 +136,40 @@ def test_a_history_that_may_only_be_read_says_so(database: str, history: History
     with raises(StorageError, "history-unusable"):
         begin(reading, "main")
     reading.close()
+
+
+@pytest.mark.long
+def test_a_run_is_the_same_in_another_database(history: History, tmp_path: Path) -> None:
+    source, run = fill(tmp_path / "source")
+    whole = whole_run(source, run.id)
+    broken = whole.model_copy(update={"run": run.model_copy(update={"branch": "a\0b"}), "measurements": ()})
+    if not history.name.endswith(".db"):  # SQLite keeps such a name
+        with raises(UsageError, "value-not-storable"):
+            put_run(history, broken, imported=None)
+        assert history.summaries() == []
+    put_run(history, whole, imported=None)
+    assert whole_run(history, run.id) == whole
+    assert all(getattr(whole.about, name) for name in About.model_fields), "of each kind of note there is one"
+    with raises(UsageError, "run-exists"):
+        put_run(history, whole, imported=None)
+    # what people decided stays where they decided it
+    assert (history.sign_offs(run.id), history.blessings_of_run(run.id), history.waiver_records()) == ([], [], [])
+    assert (source.reviewed_runs(), history.reviewed_runs()) == ({run.id}, set())
+    history.bless(run.id, "eva", "here too")
+    assert history.reviewed_runs() == {run.id}
+
+
+def test_progress_is_what_was_said_last_and_events_keep_their_order(history: History) -> None:
+    run, other = begin(history, "main"), begin(history, "main")
+    for done in (1, 7):
+        said = RunProgress(run_id=run.id, stage="KL", done=done, total=9, at=datetime(2026, 5, done, tzinfo=UTC))
+        history.set_progress(said)
+    assert (history.progress(run.id), history.progress(other.id)) == (said, None)
+    then = datetime(2020, 1, 1, tzinfo=UTC)
+    history.add_event(run.id, EventKind.BEGUN, "by hand")
+    history.add_event(run.id, "retry", "timeout", at=then)
+    history.add_event(other.id, "finished", "")
+    assert [(e.kind, e.message) for e in history.events(run.id)] == [("begun", "by hand"), ("retry", "timeout")]
+    assert history.events(run.id)[1].at == then
+    with pytest.raises(ValueError, match="exploded"):
+        history.add_event(run.id, "exploded", "")

@@ -80,7 +80,7 @@ def test_a_new_day_begins_at_midnight_utc_and_gives_nothing_of_the_last_one(tmp_
     one.after(200, 0.1, None, used(50, 1))
     at.time += timedelta(minutes=20)
     one.before(body())
-    assert (Store(tmp_path).spent(DAY), Store(tmp_path).spent("2026-11-21")) == (Spent(1, 100), Spent(1, 100))
+    assert (Store(tmp_path).spent(DAY), Store(tmp_path).spent("2026-11-21")) == (Spent(1, 51), Spent(1, 100))
 
 
 def test_a_server_that_takes_three_times_as_long_as_it_did_is_let_alone(tmp_path: Path) -> None:

@@ -156,7 +156,7 @@ def test_a_history_that_is_away_gets_every_round_once_when_it_is_back(
         assert [outcome.put_off for outcome in outcomes] == [None, None, None, "spool"]
         assert not watch.spool.reachable
         away["now"] = False
-        watch.serve_history()
+        watch.spool.deliver()
         assert (watch.store.spooled(), watch.spool.reachable) == (0, True)
         later = watch.once()
     kept = {run.id for run in History.open(tmp_path / "history.sqlite").list_runs()}

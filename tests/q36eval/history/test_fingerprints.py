@@ -1,16 +1,16 @@
-"""What was found of a branch's drift is kept under what it was found from, on both databases."""
+"""What a page remembers of a branch is known by the branch's fingerprint."""
 
 from datetime import date
 
 import pytest
 
-from q36eval.history import History, KeptDrift
+from q36eval.history import History
 from q36eval.history.decisions import circumstances_on, decided, evidence_of
 from tests.app.judged_runs import STAGES, judge_run
 from tests.q36eval.gate.evidence import small_policy
 
 DAY = date(2026, 3, 1)
-MAIN, OTHER = ("sandbox", "main"), ("sandbox", "other")
+MAIN = ("sandbox", "main")
 
 
 @pytest.mark.long
@@ -47,15 +47,3 @@ def test_a_fingerprint_is_another_one_with_every_run_verdict_and_blessing(histor
     history.delete_run(unfinished.id)
     look()
     assert len(set(seen)) == len(seen)
-
-
-def test_the_newest_finding_is_kept_until_a_run_is_deleted(history: History) -> None:
-    runs = {key: judge_run(history, 2, DAY, branch=key[1]) for key in (MAIN, OTHER)}
-    for stand in ("first", "second"):
-        for key in runs:
-            history.keep_drift(*key, KeptDrift(stand=stand, found='{"é": "\N{SNOWMAN}\\u0000"}'))
-    kept = KeptDrift(stand="second", found='{"é": "\N{SNOWMAN}\\u0000"}')
-    assert history.kept_drifts() == dict.fromkeys(runs, kept)
-    history.delete_run(runs[MAIN].id)
-    assert history.kept_drifts() == {OTHER: kept}
-    assert history.kept_drifts(*MAIN) == {}
