@@ -206,7 +206,7 @@ def failures_by_check(items: Iterable[ItemOutcome]) -> list[tuple[str, str, int,
     counted = {name: Counter[tuple[str, str]]() for name in ("branch", "reference")}
     for item in items:
         for name, answer in (("branch", item.branch), ("reference", item.reference)):
-            counted[name].update({(f["check"] or "?", f["code"] or "?") for f in failures_of(answer)})
+            counted[name].update({(f.check, f.code) for f in failures_of(answer)})
     kinds = set(counted["branch"]) | set(counted["reference"])
     rows = [(*kind, counted["branch"][kind], counted["reference"][kind]) for kind in kinds]
     return sorted(rows, key=lambda row: (-row[2], -row[3], row[:2]))

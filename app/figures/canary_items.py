@@ -1,26 +1,28 @@
 """Single questions of canaries: margins, where two answers part, repeats, outcomes to choose by. Pure.
 
-History keeps records of every age, and their details come from files: what is not there, or not of the shape it should
-have, is None and never an error.
+An imported run's details come from a file that anybody may have written: what has another shape is taken for missing.
 """
 
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
+
+from pydantic import TypeAdapter, ValidationError
 
 from q36eval.app.figures.answers import Choice, Held
 from q36eval.app.figures.canary_lanes import CanaryLanes
 from q36eval.canaries.must_pass import Standing, standing
 from q36eval.canaries.outcomes import AT_RISK_NATS
 from q36eval.metrics import ALL
-from q36eval.records import Answer, ItemOutcome
+from q36eval.records import Answer, ItemOutcome, Record
 from q36eval.reports.text import number
 
+T = TypeVar("T")
 
-@dataclass(frozen=True)
-class DecisiveMargin:
+
+class DecisiveMargin(Record):
     """By how many nats the right choice leads the best wrong one, where that lead is least in the reference's answer.
 
     `decision` is what is decided there (a conclusion, a tool's name), `position` the token of the answer.
@@ -30,11 +32,10 @@ class DecisiveMargin:
     decision: str
     right: str
     wrong: str
-    position: int | None
+    position: int
 
 
-@dataclass(frozen=True)
-class Divergence:
+class Divergence(Record):
     """What one model said at the first token where the two answers part, and its likeliest tokens with log-probs."""
 
     position: int
@@ -42,43 +43,54 @@ class Divergence:
     top: tuple[tuple[str, float], ...]
 
 
+class FailedCheck(Record):
+    """One check that an answer does not pass."""
+
+    check: str
+    code: str
+    place: str
+    message: str
+
+    def __str__(self) -> str:
+        where = f" at {self.place}" if self.place else ""
+        return f"{self.check}/{self.code}{where}: {self.message}"
+
+
+class _Repeat(Record):
+    model_config = Record.model_config | {"extra": "ignore"}
+
+    score: float | None
+
+
+_MARGIN, _DIVERGENCE = TypeAdapter(DecisiveMargin), TypeAdapter(Divergence)
+_CHECKS, _REPEATS = TypeAdapter(list[FailedCheck]), TypeAdapter(list[_Repeat])
+
+
+def _read(shape: TypeAdapter[T], value: Any) -> T | None:
+    try:
+        return None if value is None else shape.validate_python(value)
+    except ValidationError:
+        return None
+
+
 def margin_of(answer: Answer) -> DecisiveMargin | None:
     """The least decisive margin of this side; None where it was not measured."""
-    margin = answer.detail.get("margin")
-    if not isinstance(margin, dict):
-        return None
-    nats = _float(margin.get("nats"))
-    if nats is None:
-        return None
-    right, wrong, decision = (_text(margin.get(name)) for name in ("right", "wrong", "decision"))
-    return DecisiveMargin(nats, decision, right, wrong, _int(margin.get("position")))
+    return _read(_MARGIN, answer.detail.get("margin"))
 
 
 def divergence_of(answer: Answer) -> Divergence | None:
     """What this side said where the two part; None where they do not, or it was not measured."""
-    divergence = answer.detail.get("divergence")
-    if not isinstance(divergence, dict):
-        return None
-    position = _int(divergence.get("position"))
-    if position is None:
-        return None
-    pairs = divergence.get("top")
-    top = [_choice(pair) for pair in pairs] if isinstance(pairs, list | tuple) else []
-    return Divergence(position, _text(divergence.get("said")), tuple(choice for choice in top if choice is not None))
+    return _read(_DIVERGENCE, answer.detail.get("divergence"))
 
 
-def _choice(pair: object) -> tuple[str, float] | None:
-    if not isinstance(pair, list | tuple) or len(pair) != 2:
-        return None
-    log_prob = _float(pair[1])
-    return None if log_prob is None or math.isnan(log_prob) else (_text(pair[0]), log_prob)
+def failures_of(answer: Answer) -> list[FailedCheck]:
+    """The failed checks."""
+    return _read(_CHECKS, answer.detail.get("failures")) or []
 
 
 def scores_of(answer: Answer) -> list[float | None]:
     """This side's score and those of its repeats in other batches; None is errored."""
-    repeats = answer.detail.get("repeats")
-    again = [repeat for repeat in repeats if isinstance(repeat, dict)] if isinstance(repeats, list | tuple) else []
-    return [answer.score, *(_float(repeat.get("score")) for repeat in again)]
+    return [answer.score, *(repeat.score for repeat in _read(_REPEATS, answer.detail.get("repeats")) or ())]
 
 
 def flips(items: Iterable[ItemOutcome]) -> list[ItemOutcome]:
@@ -99,36 +111,13 @@ def at_risk(items: Iterable[ItemOutcome]) -> list[ItemOutcome]:
     return [item for _, _, item in sorted(risky, key=lambda entry: entry[:2])]
 
 
-def failures_of(answer: Answer) -> list[dict[str, str]]:
-    """The failed checks: `check`, `code`, `place`, `message`; a failure of another shape is all message."""
-    failures = answer.detail.get("failures")
-    if failures is None:
-        return []
-    listed = failures if isinstance(failures, list | tuple) else [failures]
-    names = ("check", "code", "place", "message")
-    return [
-        {name: _text(entry.get(name)) for name in names}
-        if isinstance(entry, dict)
-        else {"check": "", "code": "", "place": "", "message": _text(entry)}
-        for entry in listed
-    ]
-
-
-def failure_words(failure: dict[str, str]) -> str:
-    """One failed check as a sentence."""
-    if not failure["check"] and not failure["code"]:
-        return failure["message"]
-    where = f" at {failure['place']}" if failure["place"] else ""
-    return f"{failure['check'] or '?'}/{failure['code'] or '?'}{where}: {failure['message']}"
-
-
 def reasons(answer: Answer) -> list[str]:
     """Why an answer is wrong or missing, one plain sentence each."""
     if answer.error is not None:
         return [f"errored: {answer.error}"]
     if answer.unreadable is not None:
         return [f"cannot be read: {answer.unreadable}"]
-    return [failure_words(failure) for failure in failures_of(answer)]
+    return list(map(str, failures_of(answer)))
 
 
 def margin_words(item: ItemOutcome) -> str | None:
@@ -139,24 +128,6 @@ def margin_words(item: ItemOutcome) -> str | None:
     what = f" ({after.decision})" if after.decision else ""
     at = f" at {after.right!r} against {after.wrong!r}" if after.right or after.wrong else ""
     return f"margin {before.nats:.3g} → {after.nats:.3g} nats{at}{what}"
-
-
-def _float(value: Any) -> float | None:
-    """A number, also one that JSON had to write as text; None for what is none."""
-    if isinstance(value, bool) or not isinstance(value, int | float | str):
-        return None
-    try:
-        return float(value)
-    except (ValueError, OverflowError):
-        return None
-
-
-def _int(value: Any) -> int | None:
-    return value if isinstance(value, int) and not isinstance(value, bool) else None
-
-
-def _text(value: Any) -> str:
-    return value if isinstance(value, str) else "" if value is None else str(value)
 
 
 OUTCOMES: dict[str, Callable[[ItemOutcome], bool]] = {
@@ -171,6 +142,12 @@ OUTCOMES: dict[str, Callable[[ItemOutcome], bool]] = {
     "unstable": lambda item: item.must_pass and standing(item) is Standing.UNSTABLE,
     "at risk": lambda item: bool(at_risk([item])),
 }
+
+
+def _never(item: ItemOutcome) -> bool:
+    """For an outcome that does not exist."""
+    return False
+
 
 _LABELS = {
     "regression": ("✗ REGRESSION: only the reference is right", "red"),
@@ -191,31 +168,18 @@ class Filter:
     canary: str = ALL
     outcome: str = ALL
     lane: str = ALL
-    flips_only: bool = False
     must_pass_only: bool = False
     confirmed_only: bool = False
 
 
-@dataclass(frozen=True)
-class MarginPoint:
-    """One question's least decisive margins in nats, both finite; `outcome` is a name of `OUTCOMES`."""
-
-    name: str
-    reference: float
-    branch: float
-    outcome: str
-    detail: str
-
-
 def select(items: Sequence[ItemOutcome], chosen: Filter, lanes: CanaryLanes | None = None) -> list[ItemOutcome]:
     """Items that fit the filter, regressions of must-pass canaries first, then other regressions, then the rest."""
-    fits, lanes = OUTCOMES[chosen.outcome], lanes or CanaryLanes()
+    fits, lanes = OUTCOMES.get(chosen.outcome, _never), lanes or CanaryLanes()
     fitting = [
         item
         for item in items
         if chosen.canary in (ALL, item.group)
         and fits(item)
-        and (item.flip is not None or not chosen.flips_only)
         and (item.must_pass or not chosen.must_pass_only)
         and lanes.holds(chosen.lane, item)
         and (lanes.counts(chosen.lane, item) or not chosen.confirmed_only)
@@ -223,14 +187,9 @@ def select(items: Sequence[ItemOutcome], chosen: Filter, lanes: CanaryLanes | No
     return sorted(fitting, key=lambda item: (item.flip != "regression", not item.must_pass))
 
 
-def asked_for(items: Sequence[ItemOutcome], name: str, canary: str | None = None) -> list[ItemOutcome]:
+def asked_for(items: Sequence[ItemOutcome], name: str) -> list[ItemOutcome]:
     """Items that a link names: by the beginning of their key (8 characters at least), or by their own name."""
-    return [
-        item
-        for item in items
-        if canary in (None, ALL, item.group)
-        and (item.cluster == name or (len(name) >= 8 and item.item_key.startswith(name)))
-    ]
+    return [item for item in items if item.cluster == name or (len(name) >= 8 and item.item_key.startswith(name))]
 
 
 def outcome_label(item: ItemOutcome) -> tuple[str, str]:
@@ -257,27 +216,11 @@ def risk_rows(items: Sequence[ItemOutcome]) -> list[dict[str, str]]:
     return [{"question": item.cluster, "margin": margin_words(item) or "–"} for item in at_risk(items)]
 
 
-def margin_points(items: Sequence[ItemOutcome]) -> tuple[list[MarginPoint], int]:
-    """The margins that can be drawn, and how many questions have margins that cannot (infinite, or no number)."""
-    points, undrawn = [], 0
-    for item in items:
-        reference, branch = margin_of(item.reference), margin_of(item.branch)
-        if reference is None or branch is None:
-            continue
-        if not (math.isfinite(reference.nats) and math.isfinite(branch.nats)):
-            undrawn += 1
-            continue
-        outcome = next((name for name in _LABELS if OUTCOMES[name](item)), "not scored")
-        detail = f"{item.cluster}: {margin_words(item)}"
-        points.append(MarginPoint(item.cluster, reference.nats, branch.nats, outcome, detail))
-    return points, undrawn
-
-
 def choices(item: ItemOutcome) -> list[Choice]:
     """Both models' likeliest tokens where the answers part, the likeliest of either first. Empty where unknown."""
     sides = [_held(divergence_of(answer)) for answer in (item.reference, item.branch)]
     tokens = dict.fromkeys(token for side in sides for token in side)
-    tokens_held = [Choice(_visible(token), sides[0].get(token), sides[1].get(token)) for token in tokens]
+    tokens_held = [Choice(repr(token), sides[0].get(token), sides[1].get(token)) for token in tokens]
     return sorted(tokens_held, key=lambda c: -max(held.share for held in (c.reference, c.branch) if held is not None))
 
 
@@ -289,11 +232,6 @@ def _held(side: Divergence | None) -> dict[str, Held]:
         # two tokens may read alike; the likelier one stands first
         held.setdefault(text, Held(share, words, side is not None and text == side.said))
     return held
-
-
-def _visible(token: str) -> str:
-    """A token with its blanks and line ends to be seen, between quotes."""
-    return repr(token)
 
 
 def parting_words(item: ItemOutcome) -> str | None:

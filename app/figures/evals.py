@@ -4,7 +4,6 @@ import json
 import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from q36eval.app.figures.answers import Choice, Held, shortened
@@ -185,37 +184,6 @@ def choice_margin(answer: Answer) -> float | None:
 DIRECTIONS = {"lost": "regression", "gained": "improvement"}
 
 
-@dataclass(frozen=True)
-class RecoveryPoint:
-    """A recovery to draw, as a share of the reference; a bound is None where it is not identified."""
-
-    name: str
-    value: float
-    lower: float | None
-    upper: float | None
-    detail: str
-
-
-@dataclass(frozen=True)
-class ScorePair:
-    """One task's score under both deployments, for tasks whose recovery was not measured."""
-
-    name: str
-    reference: float
-    branch: float
-    items: int
-
-
-def score_pairs(figures: EvalsFigures, group: str) -> list[ScorePair]:
-    """The tasks of a group that have a score under both, the most lost first."""
-    pairs = []
-    for part in tasks_of(figures, group):
-        ours, theirs = part.accuracy.value, part.accuracy.reference_value
-        if theirs is not None and math.isfinite(ours) and math.isfinite(theirs):
-            pairs.append(ScorePair(part.name.removeprefix(f"{group}/"), theirs, ours, part.accuracy.counts.scored))
-    return sorted(pairs, key=lambda pair: (pair.branch - pair.reference, pair.name))
-
-
 def flip_rows(flips: Iterable[ItemOutcome]) -> list[dict[str, str]]:
     """One row of plain text per flip."""
     return [
@@ -258,29 +226,7 @@ def _shares(likelihoods: object, said: str | None) -> dict[str, Held]:
     }
 
 
-def task_points(figures: EvalsFigures, group: str) -> list[RecoveryPoint]:
-    """The tasks of a group, the least recovered first; what has no recovery cannot be drawn."""
-    pairs = ((part.name.removeprefix(f"{group}/"), part.recovery) for part in tasks_of(figures, group))
-    return sorted(_points(pairs), key=lambda point: (point.value, point.name))
-
-
-def length_points(figures: EvalsFigures, group: str) -> list[RecoveryPoint]:
-    """The lengths of a group in tokens, ascending."""
-    return _points((f"{length.length:,}", length.recovery) for length in figures.lengths(group))
-
-
-def _points(pairs: Iterable[tuple[str, Measurement | None]]) -> list[RecoveryPoint]:
-    return [_point(name, m) for name, m in pairs if m is not None and math.isfinite(m.value)]
-
-
-def _point(name: str, m: Measurement) -> RecoveryPoint:
-    bounds = (m.effect_interval.lower, m.effect_interval.upper)
-    lower, upper = (bound if math.isfinite(bound) else None for bound in bounds)
-    detail = f"{name}: {recovery_words(m)}, {m.counts.scored} items"
-    return RecoveryPoint(name=name, value=m.value, lower=lower, upper=upper, detail=detail)
-
-
 def select(flips: Sequence[ItemOutcome], group: str = ALL, direction: str = ALL) -> list[ItemOutcome]:
     """The flips of one group and direction (a key of DIRECTIONS), or of `ALL`."""
-    wanted = DIRECTIONS.get(direction)
-    return [flip for flip in flips if group in (ALL, flip.group) and wanted in (None, flip.flip)]
+    wanted = (ALL, DIRECTIONS.get(direction))[direction != ALL]
+    return [flip for flip in flips if group in (ALL, flip.group) and wanted in (ALL, flip.flip)]

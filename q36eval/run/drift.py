@@ -1,6 +1,5 @@
 """A branch's drift as history holds it: its runs, what its policy judges, and its blessed run."""
 
-import os
 from collections.abc import Collection, Sequence
 from contextlib import suppress
 from functools import cache
@@ -9,10 +8,9 @@ import numpy
 import scipy
 from pydantic import ValidationError
 
-from q36eval.config import Paths
 from q36eval.drift import BranchDrift, MetricDrift, branch_drift, drift
 from q36eval.drift.records import FINDINGS_VERSION
-from q36eval.errors import StorageError, UsageError
+from q36eval.errors import StorageError
 from q36eval.history import History, KeptDrift, RunFilter, RunState
 
 
@@ -123,17 +121,3 @@ def _branch_drift(
 def _stand(fingerprint: str) -> str:
     """What a finding is of: the version of the findings, the libraries that count, the branch's runs as they are."""
     return f"findings {FINDINGS_VERSION}, numpy {numpy.__version__}, scipy {scipy.__version__}, runs {fingerprint}"
-
-
-def main() -> None:
-    """Keep where every branch of the history stands: `python -m q36eval.run.drift`, while nobody waits for it."""
-    with suppress(AttributeError, OSError):
-        os.nice(10)
-    paths = Paths.default()
-    if paths.has_history:
-        with suppress(UsageError):
-            keep_drifts(History.open(paths.history_url))
-
-
-if __name__ == "__main__":
-    main()

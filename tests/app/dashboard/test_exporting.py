@@ -4,7 +4,6 @@ import csv
 import io
 
 import pytest
-from driving import tables_of
 from written_history import HOSTILE
 
 from q36eval.app.dashboard.drawing.parts import csv_bytes, file_name
@@ -34,24 +33,6 @@ def test_hostile_text_stays_one_cell_of_one_line() -> None:
     _, (cell, second) = read(csv_bytes([{"answer": f"{HOSTILE}\r\n=1", "b": "x"}]))
     assert not {"\x1b", "\x07", "\u202e", "\n", "\r"} & set(cell)
     assert second == "x"
-
-
-@pytest.mark.long
-def test_a_long_table_is_drawn_on_a_canvas() -> None:
-    """Thousands of rows as nodes of a page would take longer than the script that draws them."""
-    from streamlit.testing.v1 import AppTest
-
-    def page(rows: int) -> None:
-        from q36eval.app.dashboard.drawing.plain_table import plain_table
-
-        plain_table([{"a": "<b>1</b>\x1b", "b": "2"}, *({"a": str(i)} for i in range(1, rows))], "a table", "key")
-
-    short = AppTest.from_function(page, kwargs={"rows": 3}, default_timeout=60).run()
-    (table,) = tables_of(short)
-    assert table.to_numpy().tolist() == [["<b>1</b>\N{REPLACEMENT CHARACTER}", "2"], ["1", ""], ["2", ""]]
-    assert not short.dataframe
-    long = AppTest.from_function(page, kwargs={"rows": 301}, default_timeout=60).run()
-    assert len(long.dataframe[0].value) == 301
 
 
 def test_a_file_name_is_only_a_name() -> None:

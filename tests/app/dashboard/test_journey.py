@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from driving import COUNT_CLICKS, IN_A_BROWSER, WAIT_S, chromium, clicks, drawn, problems_of, serving, write
+from driving import IN_A_BROWSER, WAIT_S, chromium, drawn, problems_of, serving, write
 from written_history import POLICY, evidence, identity, measured
 
 from q36eval.canaries.outcomes import question_name
@@ -80,7 +80,6 @@ def page(failed: tuple[Path, str]) -> Iterator[tuple[Any, str, list[str]]]:
     with serving(failed[0]) as root, chromium() as browser:
         opened = browser.new_page(viewport={"width": 1400, "height": SCREEN})
         opened.set_default_timeout(WAIT_S * 1000)
-        opened.add_init_script(COUNT_CLICKS)
         yield opened, root, problems_of(opened)
 
 
@@ -100,7 +99,7 @@ def test_from_a_red_verdict_to_the_flipped_token_to_a_pass(
     browser.goto(root)
     browser.get_by_text("✗ BLOCKED").first.wait_for()
     drawn(browser)
-    lost = f"**/canaries?run={run}&outcome=regression&must=yes*"
+    lost = f"**/canaries?run={run}&outcome=regression&must=true*"
     follow(browser, "See the prompts it lost", lost, "1 of 3 questions")  # one click from the first page
     for mark in ("del", "ins"):
         browser.locator(mark).first.wait_for()
@@ -108,19 +107,15 @@ def test_from_a_red_verdict_to_the_flipped_token_to_a_pass(
     assert browser.locator("ins").all_inner_texts() == ["B"]
     parting = browser.get_by_text("The answers part at token 8: the reference says ' A', the branch ' B'.")
     parting.wait_for()
-    assert clicks(browser) <= 2
     assert parting.evaluate(FROM_THE_TOP) <= 2 * SCREEN, "no scroll beyond two screens"
-    follow(browser, f"Waive {FLIPPED}", f"**/review?run={run}&canary={FLIPPED}", "Your name")
+    follow(browser, f"Waive {FLIPPED}", f"**/review?run={run}&waive={FLIPPED}", "Your name")
     write(browser, "Your name", "Jana")
     write(browser, "What is known about it", "a near tie; the shop names are alike")
     browser.get_by_role("button", name="Write the waiver and decide again").click()
     browser.get_by_role("heading", name="✓ PASS with waivers").wait_for()
-    assert clicks(browser) <= 4
-    browser.get_by_role("heading", name="✓ PASS with waivers").wait_for()
     assert problems == []
     browser.goto(root)
     browser.get_by_text("WAIVED until").first.wait_for()
-    browser.get_by_text("(by waivers)").first.wait_for()
     _check_written(path, run)
 
 

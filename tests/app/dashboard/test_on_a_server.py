@@ -6,7 +6,6 @@ from typing import Any
 import pytest
 from written_history import write_history
 
-from q36eval.app.dashboard.history_reader import Reader, forget
 from q36eval.history import History
 from q36eval.run.drift import keep_drifts, standing_drift
 from tests.q36eval.history.conftest import fresh, postgresql
@@ -39,8 +38,7 @@ def test_drift_is_kept_there_and_a_reviewer_s_word_is_written(
     url, runs = shared
     history = History.open(url)
     keep_drifts(history)
-    forget()
-    assert set(Reader(url).kept_drifts()) == set(history.fingerprints())
+    assert set(history.kept_drifts()) == set(history.fingerprints())
     app = visit(url, "review", run=runs["pass"].id)
     app.text_input(key="reviewer").set_value("Eva")
     app.text_area(key="bless_reason").set_value("the level to hold")

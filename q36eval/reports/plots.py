@@ -1,4 +1,4 @@
-"""Figures of the HTML report: Matplotlib's SVG, with no script and no style of its own."""
+"""Rows of the figures of reports and pages, and the SVG of the HTML report: Matplotlib's, without script or style."""
 
 import io
 import logging
@@ -26,7 +26,7 @@ MOST_SLICES = 5
 """Slices of a group of tasks that are drawn: the worst."""
 
 MARK = {"PASS": "✓", "FAIL": "✗", "INCONCLUSIVE": "?", "NOT_MEASURED": "∅"}
-KL = "kl_divergence"
+KL, KL_UNIT = "kl_divergence", "nats/token"
 
 COLOURS = {"PASS": "#2e9e5b", "FAIL": "#e0483e", "INCONCLUSIVE": "#c98500", "NOT_MEASURED": "#9468d6"}
 BLUE, GREY, BAND = "#3b7dd8", "#8a8f98", "#2e9e5b18"
@@ -66,15 +66,13 @@ class Axis:
     log: bool = False
 
 
-def criteria_plot(report: GateReport) -> Markup:
-    """Every criterion with an interval: how much of its margin is used up, 0 as the reference, 1 the margin itself."""
-    rows, failed = [], []
+def criteria_rows(report: GateReport) -> list[Row]:
+    """Every criterion with an interval, the worst first, as shares of its margin: 0 as the reference, 1 the margin."""
+    rows = []
     for result in worst_first(report.criteria):
         interval, limit = result.loss_interval, result.limit or 0.0
         if interval is None or limit <= 0 or result.margin.kind == "max_count":
             continue
-        if result.verdict is CriterionVerdict.FAIL:
-            failed.append(result.heading)
         value = math.nan if result.loss is None else result.loss / limit
         far = f" ({value:.1f} ×)" if interval.lower / limit > CRITERIA.high else ""
         rule = margin_text(result.margin, result.unit)
@@ -90,7 +88,14 @@ def criteria_plot(report: GateReport) -> Markup:
                 floor=None if result.noise_floor is None else result.noise_floor.loss / limit,
             )
         )
-    summary = f"{len(rows)} criteria; beyond their margins: {', '.join(failed) or 'none'}"
+    return rows
+
+
+def criteria_plot(report: GateReport) -> Markup:
+    """How much of its margin each criterion uses up."""
+    rows = criteria_rows(report)
+    beyond = [row.name for row in rows if row.colour == COLOURS["FAIL"]]
+    summary = f"{len(rows)} criteria; beyond their margins: {', '.join(beyond) or 'none'}"
     return _figure("Criteria as intervals against their margins", summary, rows, CRITERIA, margin=1.0)
 
 
@@ -103,18 +108,18 @@ RECOVERY = Axis(
 )
 
 
-def kl_plot(report: GateReport, measurements: Sequence[Measurement]) -> Markup:
-    """The divergence of every slice, with its noise floor and the margin where the policy judges it."""
+def kl_rows(report: GateReport | None, measurements: Sequence[Measurement]) -> dict[str, Row]:
+    """The divergence of every slice by its name, with its noise floor and the margin where the policy judges it.
+
+    All of it comes first, then what the policy judges, then the others; of each the worst.
+    """
     of_kl = [m for m in measurements if m.probe is ProbeName.KL]
-    measured = [m for m in of_kl if m.metric == KL]
-    if not measured:
-        return Markup()
-    judged = {r.slice: r for r in report.criteria if r.probe is ProbeName.KL and r.metric == KL}
+    criteria = () if report is None else report.criteria
+    judged = {r.slice: r for r in criteria if r.probe is ProbeName.KL and r.metric == KL}
     floors = {m.slice: m.value for m in of_kl if m.metric == floor_metric(KL)}
-    # all of it, what the policy judges, then the others; of each the worst
-    shown = sorted(measured, key=lambda m: (m.slice != "all", m.slice not in judged, -m.value))[:MOST_ROWS]
-    rows = [
-        Row(
+    measured = [m for m in of_kl if m.metric == KL]
+    return {
+        m.slice: Row(
             name=m.slice,
             words=f"{number(m.value)} [{number(m.effect_interval.lower)}, {number(m.effect_interval.upper)}]",
             value=m.value,
@@ -124,14 +129,20 @@ def kl_plot(report: GateReport, measurements: Sequence[Measurement]) -> Markup:
             limit=judged[m.slice].margin.value if m.slice in judged else None,
             floor=floors.get(m.slice),
         )
-        for m in shown
-    ]
-    unit = shown[0].unit
-    summary = f"{len(shown)} slices; all: {number(shown[0].value)} {unit}"
-    return _figure("KL divergence by slice", summary, rows, _decades(rows, f"{unit}, logarithmic"))
+        for m in sorted(measured, key=lambda m: (m.slice != "all", m.slice not in judged, -m.value))
+    }
 
 
-def _decades(rows: Sequence[Row], title: str) -> Axis:
+def kl_plot(report: GateReport, measurements: Sequence[Measurement]) -> Markup:
+    """The divergence of the worst slices."""
+    rows = list(kl_rows(report, measurements).values())[:MOST_ROWS]
+    if not rows:
+        return Markup()
+    summary = f"{len(rows)} slices; all: {number(rows[0].value)} {KL_UNIT}"
+    return _figure("KL divergence by slice", summary, rows, decades(rows, f"{KL_UNIT}, logarithmic"))
+
+
+def decades(rows: Sequence[Row], title: str) -> Axis:
     """A logarithmic axis of whole decades around everything that is drawn."""
     drawn = [x for row in rows for x in (row.value, row.lower, row.upper, row.limit, row.floor) if x is not None]
     powers = [math.log10(x) for x in drawn if x > 0 and math.isfinite(x)] or [0.0]
@@ -140,17 +151,23 @@ def _decades(rows: Sequence[Row], title: str) -> Axis:
     return Axis(10.0**low, 10.0**high, {10.0**n: f"{10.0**n:g}" for n in range(low, high + 1)}, title, log=True)
 
 
-def recovery_plot(report: GateReport, measurements: Sequence[Measurement]) -> Markup:
+def recovery_rows(report: GateReport | None, figures: EvalsFigures) -> list[Row]:
     """How much of the reference's score each group of tasks keeps, with its worst slices, against the margin."""
-    figures = EvalsFigures(measurements)
-    judged = {r.slice: r for r in report.criteria if r.probe is ProbeName.EVALS and r.margin.kind == "min_recovery"}
-    rows, groups = [], []
+    criteria = () if report is None else report.criteria
+    judged = {r.slice: r for r in criteria if r.probe is ProbeName.EVALS and r.margin.kind == "min_recovery"}
+    rows = []
     for group, recovery in _recovered(figures.groups()):
         name = "the whole suite" if group.name == SUITE else group.name
         rows.append(_recovery_row(name, recovery, judged.get(group.name)))
-        groups.append(f"{group.name} {percent(recovery.value)}")
         for part, of_part in _recovered(figures.slices(group.name))[:MOST_SLICES]:
             rows.append(_recovery_row(f"· {part.name.partition('/')[2]}", of_part, judged.get(part.name)))
+    return rows
+
+
+def recovery_plot(report: GateReport, measurements: Sequence[Measurement]) -> Markup:
+    """The recovery of each group."""
+    rows = recovery_rows(report, EvalsFigures(measurements))
+    groups = [f"{row.name} {percent(row.value)}" for row in rows if not row.name.startswith("·")]
     return _figure("Recovery by task", ", ".join(groups), rows, RECOVERY)
 
 
