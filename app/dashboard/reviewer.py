@@ -19,7 +19,6 @@ class Permission:
 
     why: str | None = None
     name: str | None = None
-    can_log_in: bool = False
 
     @property
     def may_write(self) -> bool:
@@ -39,7 +38,7 @@ def permission_of(started: Started, user: Mapping[str, Any], reviewers: Sequence
         why = "Others can reach this address and no login is configured; docs/ui.md says how to set one up."
         return Permission(None if started.local else why)
     if not user["is_logged_in"]:
-        return Permission("Log in to waive, sign or bless.", can_log_in=True)
+        return Permission("Log in to waive, sign or bless.")
     name = _name(user)
     if name is None:
         return Permission("The login gives no verified e-mail address to write under.")

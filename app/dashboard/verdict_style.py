@@ -2,10 +2,9 @@
 
 from dataclasses import dataclass
 
-from q36eval.gate.report import CriterionResult, CriterionVerdict
+from q36eval.gate.report import CriterionVerdict
 from q36eval.records import Verdict
 from q36eval.reports.plots import COLOURS
-from q36eval.reports.text import verdict_text
 
 RED, AMBER = COLOURS["FAIL"], COLOURS["INCONCLUSIVE"]
 TEAL, ORANGE = "#12a594", "#c8721f"
@@ -45,8 +44,3 @@ NO_VERDICT = Look("–", "NO VERDICT", "gray")
 def look_of(verdict: Verdict | CriterionVerdict | None) -> Look:
     """The look of a verdict; None is a run that was never judged."""
     return NO_VERDICT if verdict is None else _LOOKS[verdict.value]
-
-
-def criterion_label(result: CriterionResult) -> str:
-    """Symbol and words of a criterion; a waiver does not change what was found."""
-    return f"{look_of(result.verdict).symbol} {verdict_text(result)}"

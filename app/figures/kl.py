@@ -3,7 +3,6 @@
 import math
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from q36eval.history import SeriesRun
 from q36eval.metrics import ALL, METRICS
@@ -34,29 +33,6 @@ HEADLINE = (
 """The metrics over all tokens, in order; an indented one says more of that before it."""
 
 
-@dataclass(frozen=True)
-class Headline:
-    """A headline figure as text; `interval` holds at 95 %, each bound at 97.5 %, unless it says what is missing."""
-
-    name: str
-    value: str
-    interval: str
-    tokens: str
-
-
-@dataclass(frozen=True)
-class GroupRow:
-    """A group's figures as text; a dash where there is none."""
-
-    name: str
-    tokens: str
-    kl: str
-    kl_interval: str
-    p99: str
-    top1: str
-    perplexity_ratio: str
-
-
 class KLFigures:
     """The KL measurements of one run, by metric and slice."""
 
@@ -72,8 +48,9 @@ class KLFigures:
         """One measurement, if it was made."""
         return self._found.get((metric, slice_name))
 
-    def headline(self) -> list[Headline]:
-        """The figures over all tokens."""
+    def headline(self) -> list[dict[str, str]]:
+        """The figures over all tokens as text; an interval holds at 95 %, each bound at 97.5 %, unless it says what is
+        missing."""
         rows = []
         for line in HEADLINE:
             name = line.strip()
@@ -99,9 +76,10 @@ class KLFigures:
         names = dict.fromkeys(name for metric, name in self._found if metric in told and name != ALL)
         return [name for name in names if grouping_of(name)[0] == grouping]
 
-    def rows(self, grouping: str) -> list[GroupRow]:
-        """The figures of each group."""
-        return [self._group_row(name) for name in self.groups(grouping)]
+    def rows(self, grouping: str) -> list[dict[str, str]]:
+        """The figures of each group as text; a dash where there is none."""
+        title = f"by {GROUPINGS[grouping]}"
+        return [{title: grouping_of(name)[1], **self._group_row(name)} for name in self.groups(grouping)]
 
     def attributed(self) -> list[Row]:
         """Of an attribution the KL by class of tensors, the most first, then by run of layers, in their order: what
@@ -121,20 +99,19 @@ class KLFigures:
     def _of(self, metric: str, names: Sequence[str]) -> list[Measurement]:
         return [self._found[metric, name] for name in names if (metric, name) in self._found]
 
-    def _group_row(self, name: str) -> GroupRow:
+    def _group_row(self, name: str) -> dict[str, str]:
         kl, p99, top1 = (self.get(metric, name) for metric in ("kl_divergence", "kl_p99", "top1_agreement"))
         perplexity = self.get("perplexity", name)
         census = self.get("non_finite_tokens", name)
         broken = f" + {census.value:,.0f} not finite" if census is not None and census.value else ""
-        return GroupRow(
-            name=grouping_of(name)[1],
-            tokens=f"{0 if kl is None else kl.counts.scored:,}{broken}",
-            kl=number(None if kl is None else kl.value),
-            kl_interval="–" if kl is None else interval_words(kl.effect_interval),
-            p99=number(None if p99 is None else p99.value),
-            top1="–" if top1 is None else f"{top1.value:.2%}",
-            perplexity_ratio="–" if perplexity is None else f"{perplexity.effect:.4f}",
-        )
+        return {
+            "tokens": f"{0 if kl is None else kl.counts.scored:,}{broken}",
+            "mean KL": number(None if kl is None else kl.value),
+            "95 % interval": "–" if kl is None else interval_words(kl.effect_interval),
+            "99 %": number(None if p99 is None else p99.value),
+            "same top": "–" if top1 is None else f"{top1.value:.2%}",
+            "ppl ratio": "–" if perplexity is None else f"{perplexity.effect:.4f}",
+        }
 
 
 def grouping_of(slice_name: str) -> tuple[str, str]:
@@ -152,25 +129,16 @@ def interval_words(interval: Interval) -> str:
     return f"[{number(lower)}, {number(upper)}]"
 
 
-def _percent_interval(interval: Interval) -> str:
-    return f"[{interval.lower:.2%}, {interval.upper:.2%}]"
-
-
-def _row(label: str, m: Measurement) -> Headline:
+def _row(label: str, m: Measurement) -> dict[str, str]:
     tokens = f"{m.counts.scored:,}" + (f" of {m.counts.total:,}" if m.counts.errored else "")
+    bounds = m.effect_interval
+    value, interval = f"{number(m.value)}{' nats' if m.unit == 'nats/token' else ''}", interval_words(bounds)
     if m.estimator == "perplexity":
-        ratio = f"ratio {m.effect:.4f} {_fixed(m.effect_interval, 4)}"
-        return Headline(label, f"{number(m.value)} (ref {number(m.reference_value)})", ratio, tokens)
-    if METRICS[ProbeName.KL, m.metric].is_share:
-        return Headline(label, f"{m.value:.2%}", _percent_interval(m.effect_interval), tokens)
-    unit = " nats" if m.unit == "nats/token" else ""
-    return Headline(label, f"{number(m.value)}{unit}", interval_words(m.effect_interval), tokens)
-
-
-def _fixed(interval: Interval, digits: int) -> str:
-    if interval.method.startswith("none"):
-        return interval_words(interval)
-    return f"[{interval.lower:.{digits}f}, {interval.upper:.{digits}f}]"
+        fixed = interval if bounds.method.startswith("none") else f"[{bounds.lower:.4f}, {bounds.upper:.4f}]"
+        value, interval = f"{number(m.value)} (ref {number(m.reference_value)})", f"ratio {m.effect:.4f} {fixed}"
+    elif METRICS[ProbeName.KL, m.metric].is_share:
+        value, interval = f"{m.value:.2%}", f"[{bounds.lower:.2%}, {bounds.upper:.2%}]"
+    return {"figure": label, "value": value, "95 % interval": interval, "tokens": tokens}
 
 
 def attribution_of(runs: Sequence[SeriesRun]) -> SeriesRun | None:

@@ -27,8 +27,8 @@ def test_slice_names_fall_into_groupings() -> None:
     names = ("all", "czech", "position=0-63", "position=64-127", "entropy=2+")
     figures = KLFigures([mean("kl_divergence", name, SPREAD) for name in names])
     assert figures.groups("slice") == ["czech"]
-    assert [row.name for row in figures.rows("position")] == ["0-63", "64-127"]
-    assert [row.name for row in figures.rows("entropy")] == ["2+"]
+    assert [next(iter(row.values())) for row in figures.rows("position")] == ["0-63", "64-127"]
+    assert [next(iter(row.values())) for row in figures.rows("entropy")] == ["2+"]
 
 
 def test_layers_are_in_their_own_order_by_direction() -> None:

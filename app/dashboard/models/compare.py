@@ -2,12 +2,12 @@
 
 from collections.abc import Sequence
 
-from q36eval.app.dashboard.verdict_style import criterion_label
+from q36eval.app.dashboard.verdict_style import look_of
 from q36eval.gate.report import CriterionResult
 from q36eval.history import RunRecord, RunSummary
 from q36eval.history.run_comparison import ComparedCriterion, Comparison, FlipCounts, PairedDifference
 from q36eval.metrics import metric_of_key
-from q36eval.reports.text import figure_text, number
+from q36eval.reports.text import figure_text, number, verdict_text
 
 MOVED_WORDS = {"better": "▲ better", "worse": "▼ worse", "unclear": "≈ unclear", "same": "= same"}
 SHOWN_FIELD = 40
@@ -88,7 +88,7 @@ def _heading(one: ComparedCriterion) -> str:
 
 
 def _judged(result: CriterionResult | None) -> str:
-    return "not judged" if result is None else criterion_label(result)
+    return "not judged" if result is None else f"{look_of(result.verdict).symbol} {verdict_text(result)}"
 
 
 def _figure(result: CriterionResult | None) -> str:

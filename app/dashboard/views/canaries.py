@@ -19,9 +19,6 @@ from q36eval.app.dashboard.drawing.parts import (
 from q36eval.app.dashboard.escape import line
 from q36eval.app.dashboard.history_reader import Reader
 from q36eval.app.figures.canaries import (
-    MARGIN_COLUMNS,
-    OTHER_COLUMNS,
-    RATE_COLUMNS,
     CanaryRun,
     failure_rows,
     margin_rows,
@@ -29,7 +26,6 @@ from q36eval.app.figures.canaries import (
     must_pass_words,
     other_rows,
     rate_rows,
-    table_rows,
 )
 from q36eval.app.figures.canary_items import (
     OUTCOMES,
@@ -74,11 +70,11 @@ def _draw_figures(run: CanaryRun, name: str) -> None:
     tables = {
         "Must-pass, not passed": must_pass_rows(run),
         "Outcomes": counts_by_canary(run.items),
-        "Pass rates": table_rows(RATE_COLUMNS, rate_rows(run)),
-        "Decisive margins": table_rows(MARGIN_COLUMNS, margin_rows(run)),
+        "Pass rates": rate_rows(run),
+        "Decisive margins": margin_rows(run),
         f"At risk: right, by less than {AT_RISK_NATS:g} nats": risk_rows(run.items),
         "Failed checks": failure_rows(run.items),
-        "Other figures": table_rows(OTHER_COLUMNS, other_rows(run)),
+        "Other figures": other_rows(run),
     }
     shown = {title: rows for title, rows in tables.items() if rows}
     for (title, rows), tab in zip(shown.items(), st.tabs(list(shown)), strict=True):

@@ -23,9 +23,6 @@ from q36eval.app.dashboard.history_reader import Reader
 from q36eval.app.figures.answers import diff_pieces, shortened
 from q36eval.app.figures.evals import (
     DIRECTIONS,
-    GROUP_COLUMNS,
-    PART_COLUMNS,
-    PERPLEXITY_COLUMNS,
     answer_choices,
     answer_words,
     flip_rows,
@@ -45,9 +42,6 @@ from q36eval.reports.text import number
 
 FLIPS_PER_PAGE = 5
 
-# the seconds of a group are in its items, which the page does not read
-SHOWN_COLUMNS = len(GROUP_COLUMNS) - 1
-
 
 def draw() -> None:
     """The page."""
@@ -66,8 +60,7 @@ def draw() -> None:
 
 def _draw_groups(figures: EvalsFigures, run: RunRecord) -> None:
     st.caption("The same items for reference and branch. Recovery is the branch's score over the reference's.")
-    rows = [dict(zip(GROUP_COLUMNS[:SHOWN_COLUMNS], row, strict=False)) for row in group_rows(figures)]
-    table(rows, "Score, recovery and flips by group", f"evals {run.id}")
+    table(group_rows(figures), "Score, recovery and flips by group", f"evals {run.id}")
     points = recovery_rows(run.report, figures)
     if points:
         chart(interval_figure(points, RECOVERY), "Recovery by group and task", f"recovery {run.id}")
@@ -76,22 +69,17 @@ def _draw_groups(figures: EvalsFigures, run: RunRecord) -> None:
             st.text(line(sentence))
     lengths = effective_lengths(figures, {} if run.report is None else recovery_asked(run.report))
     for group in figures.groups():
-        tasks = _cells("task", task_rows(figures, group.name))
+        tasks = task_rows(figures, group.name)
         if tasks:
             with st.expander(f"{label(group.name)} by task"):
                 table(tasks, "Figures by task", f"{group.name} by task {run.id}")
         if group.name in lengths:
             st.text(line(f"{group.name}: {effective_words(lengths[group.name])}"))
             with st.expander(f"{label(group.name)} by length in tokens"):
-                by_length = _cells("tokens", length_rows(figures, group.name))
-                table(by_length, "Figures by length", f"{group.name} by length {run.id}")
-    perplexities = [dict(zip(PERPLEXITY_COLUMNS, row, strict=True)) for row in perplexity_rows(figures)]
+                table(length_rows(figures, group.name), "Figures by length", f"{group.name} by length {run.id}")
+    perplexities = perplexity_rows(figures)
     if perplexities:
         table(perplexities, "Perplexity and its ratio", f"perplexity {run.id}")
-
-
-def _cells(first: str, rows: list[tuple[str, ...]]) -> list[dict[str, str]]:
-    return [dict(zip((first, *PART_COLUMNS), row, strict=True)) for row in rows]
 
 
 def _draw_flips(reader: Reader, run: RunRecord) -> None:

@@ -24,14 +24,6 @@ from q36eval.history import RunRecord
 from q36eval.reports.plots import KL_UNIT, decades, kl_rows
 from q36eval.token_files import WorstToken
 
-GROUP_COLUMNS = {
-    "tokens": "tokens",
-    "kl": "mean KL",
-    "kl_interval": "95 % interval",
-    "p99": "99 % of tokens below",
-    "top1": "same likeliest token",
-    "perplexity_ratio": "perplexity ratio",
-}
 TOKENS_PER_PAGE = 8
 
 
@@ -47,11 +39,7 @@ def draw() -> None:
         nothing_measured("No token was scored in this run.", reader.history.failures(run.id), command)
         return
     st.caption("Divergence of the branch's next-token distribution from the reference's, in nats per token.")
-    rows = [
-        {"figure": row.name.strip(), "value": row.value, "95 % interval": row.interval, "tokens": row.tokens}
-        for row in figures.headline()
-    ]
-    table(rows, "Headline figures over all tokens", f"kl {run.id}")
+    table(figures.headline(), "Headline figures over all tokens", f"kl {run.id}")
     st.text(line(figures.non_finite()))
     _draw_histogram(reader, run, figures)
     _draw_groupings(reader, figures, run)
@@ -90,11 +78,7 @@ def _draw_groupings(reader: Reader, figures: KLFigures, run: RunRecord) -> None:
             points = [intervals[name] for name in figures.groups(grouping) if name in intervals]
             axis = decades(points, f"mean KL, {KL_UNIT}")
             chart(interval_figure(points, axis), f"Mean KL with its interval by {title}", f"kl by {title} {run.id}")
-            cells = [
-                {title: row.name} | {words: getattr(row, field) for field, words in GROUP_COLUMNS.items()}
-                for row in figures.rows(grouping)
-            ]
-            table(cells, f"Figures by {title}", f"kl figures by {title} {run.id}")
+            table(figures.rows(grouping), f"Figures by {title}", f"kl figures by {title} {run.id}")
 
 
 def _draw_attribution(reader: Reader, run: RunRecord) -> None:

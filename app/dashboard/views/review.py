@@ -224,7 +224,7 @@ def _draw_waive(reader: Reader, run: RunRecord, report: GateReport, allowed: Per
     flips = reader.items(run, ProbeName.CANARIES, flips_only=True)
     lost = {item.group for item in flips if item.flip == "regression"}
     waivable = scopes(report, policy_of(run), sorted(lost))
-    if not waivable.kinds:
+    if not waivable:
         st.text(
             "Nothing here can be waived: no criterion that blocks and that the policy lets a reviewer waive is open."
         )
@@ -232,7 +232,7 @@ def _draw_waive(reader: Reader, run: RunRecord, report: GateReport, allowed: Per
     st.text("Who waives says: I know that this is so, and it may go out until that day. The verdict found stays shown.")
     kind_at, name_at, until_at = st.columns((1, 2, 1))
     named = st.query_params.get("waive")
-    if named in waivable.names.get(CANARY, ()):  # a canary's own page leads here
+    if named in waivable.get(CANARY, ()):  # a canary's own page leads here
         st.session_state["waive_kind"], st.session_state[f"waive_name {CANARY}"] = CANARY, named
     elif named:
         st.warning("Of this canary there is nothing to waive: it lost nothing that blocks in this run.")
@@ -241,8 +241,8 @@ def _draw_waive(reader: Reader, run: RunRecord, report: GateReport, allowed: Per
     def forget() -> None:
         st.query_params.pop("waive", None)
 
-    kind = kind_at.selectbox("Excuse", waivable.kinds, key="waive_kind", on_change=forget)
-    names = waivable.names[kind]
+    kind = kind_at.selectbox("Excuse", list(waivable), key="waive_kind", on_change=forget)
+    names = waivable[kind]
     name = name_at.selectbox("Which", names, key=f"waive_name {kind}", format_func=line, on_change=forget)
     day = today()
     until = until_at.date_input(

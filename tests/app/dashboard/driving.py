@@ -136,13 +136,6 @@ def markup_of(app: Any) -> list[str]:
     return [element.value for kind in kinds for element in app.get(kind)]
 
 
-def write(page: Any, label: str, words: str) -> None:
-    """Type into a field and leave it, which is when the page takes it."""
-    page.get_by_role("textbox", name=label).fill(words)
-    page.keyboard.press("Tab")
-    drawn(page)
-
-
 def drawn(page: Any) -> None:
     """Wait until the page is drawn to its end, and nothing of it is still on its way.
 

@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from q36eval.app.cli.gate_branches import Branches
-from q36eval.app.reviewing.effects import check_expiry
 from q36eval.app.reviewing.redecision import decide_again
 from q36eval.app.reviewing.waiver_files import read_waivers, strangers
 from q36eval.config import Family, Paths
@@ -55,14 +54,6 @@ def test_what_would_excuse_nothing_or_for_ever_is_refused(
     assert (done.returncode, done.stderr.count("\n")) == (2, 1), done.stderr
     assert needle in done.stderr
     assert history.waiver_records() == []
-
-
-def test_an_expiry_is_from_today_to_a_year_ahead() -> None:
-    for expires in (DAY, date(2027, 3, 1)):
-        check_expiry(expires, DAY)
-    for expires in (date(2026, 2, 28), date(2027, 3, 3)):
-        with pytest.raises(UsageError):
-            check_expiry(expires, DAY)
 
 
 @pytest.mark.long
@@ -190,12 +181,7 @@ ENTRY = "{family: sandbox, branch: main, criterion: kl, owner: eva, reason: know
         (f"waivers: [{ENTRY.replace('criterion: kl', 'criterium: kl')}]", "criterium"),
         (f"waivers: [{ENTRY.replace('criterion: kl,', '')}]", "names a criterion, a slice or a canary"),
         (f"waivers: [{ENTRY.replace('2026-04-01', '2028-04-01')}]", "waivers.0.expires: 2028-04-01 is further away"),
-        (f"waivers: [{ENTRY.replace('owner: eva', 'owner: eva, owner: jan')}]", "given twice"),
-        (f"waivers: [{ENTRY.replace('reason: known', 'reason: 3')}]", "reason"),
-        (f"waivers: [{ENTRY}]\nwaivers: []", "given twice"),
         ("waivers: [" + ENTRY.replace("branch: main", r'branch: "./\0"') + "]", "waivers.0.branch"),
-        (f"waivers: [{ENTRY.replace('2026-04-01', '2026-02-31')}]", "day is out of range"),
-        ("- 1", "waiver file"),
         (None, "no waiver file"),
     ],
 )
