@@ -20,7 +20,6 @@ from q36eval.gate import decide
 from q36eval.gate.policy_file import read_policy
 from q36eval.history import History
 from q36eval.records import Clusters, Measurement, ProbeName
-from q36eval.reports.ui_address import evidence_place
 from tests.app.canary_records import answer, item, outcomes
 
 
@@ -159,18 +158,6 @@ def test_a_link_leads_to_one_question_and_a_choice_ends_it(
     key = outcomes()[0].item_key
     assert [one.item_key for one in asked_for(outcomes(), key)] == [key]
     assert asked_for(outcomes(), key[:4]) == []
-
-
-@pytest.mark.long
-def test_the_number_in_the_sentence_the_criterion_and_the_list_is_one(written: Any, visit: Callable[..., Any]) -> None:
-    path, runs = written
-    run = runs["ruined"]
-    (criterion,) = [one for one in run.report.criteria if one.id == "must-pass-freeform"]
-    place = evidence_place(criterion, run.id)
-    assert place is not None
-    app = visit(path, "canaries", **dict(place.query))
-    listed = json.loads(json.dumps([one["sides"] for one in answers_of(app)]))
-    assert (len(listed), f"{criterion.value:.0f} of") == (3, app.caption[0].value[:4])
 
 
 def test_the_prompts_that_are_counted_are_shown_before_others_that_flipped(tmp_path: Path) -> None:

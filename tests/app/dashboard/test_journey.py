@@ -7,18 +7,9 @@ from urllib.parse import parse_qsl
 
 import pytest
 from driving import answers_of
-from written_history import measured
 
-from q36eval.canaries.outcomes import question_name
-from q36eval.gate.declaration import DECLARED, declaration
-from q36eval.history.decisions import circumstances_on, decided, evidence_of
-from q36eval.records import Clusters, Lane, ProbeName, Verdict
-from tests.app.canary_records import answer, item
-from tests.app.judged_runs import IDENTITY, REFERENCE, open_history
-from tests.q36eval.gate.evidence import census, only, small_policy
-
-PARTING = {"position": 7, "said": " A", "top": [[" A", -0.05], [" B", -3.1]]}
-OTHER = {"position": 7, "said": " B", "top": [[" B", -0.4], [" A", -1.2]]}
+from q36eval.records import Verdict
+from tests.app.judged_runs import judge_flips, open_history
 
 
 def follow(visit: Callable[..., Any], path: Path, app: Any, label: str) -> Any:
@@ -31,23 +22,7 @@ def follow(visit: Callable[..., Any], path: Path, app: Any, label: str) -> Any:
 def test_from_a_red_verdict_to_the_flipped_token_to_a_pass(visit: Callable[..., Any], tmp_path: Path) -> None:
     history = open_history(tmp_path)
     path = Path(history.name)
-    rules = only("max_count", 0, id="flips", probe="canaries", metric="must_pass_flips", lanes=tuple(Lane))
-    rules = rules.model_copy(update={"criteria": (*rules.criteria, small_policy().criteria[2])})
-    declared = {DECLARED: declaration(rules).model_dump(mode="json")}
-    sides = {"identity": IDENTITY, "reference_identity": REFERENCE}
-    run = history.start_run(family="mine", branch="main", policy=rules, provenance=declared, **sides)
-    right = answer(1.0, "Levnější je obchod A.", again=(1.0,), divergence=PARTING)
-    wrong = answer(0.0, "Levnější je obchod B.", again=(0.0,), divergence=OTHER)
-    asked = [item(f"json/{n}", right, right, must_pass=True) for n in range(59)]
-    asked.append(item("shops/1", right, wrong, must_pass=True))
-    flips, names = (0.0,) * 59 + (1.0,), tuple(map(question_name, asked))
-    clusters = Clusters(units=(1,) * 60, branch=flips, errored=(0,) * 60, names=names)
-    history.add_measurement(run.id, measured(ProbeName.CANARIES, "must_pass_flips", "all", clusters, "census", "count"))
-    history.add_measurement(run.id, census(ProbeName.WEIGHTS, "integrity_faults", 0))
-    history.add_items(run.id, asked)
-    circumstances = circumstances_on(history, run, run.started.date())
-    history.update_run(run.id, circumstances=circumstances)
-    history.finish_run(run.id, decided(rules, evidence_of(history, run, circumstances), circumstances))
+    run = judge_flips(history, {"json": 0, "tools": 0, "shops": 1}, family="mine")
 
     app = visit(path)
     assert any("✗ BLOCKED" in one.value for one in app.markdown)

@@ -1,5 +1,7 @@
-"""The view models and charts: pure functions from records to what is drawn."""
+"""What pages are made of: models, charts, text that cannot act, and files to save."""
 
+import csv
+import io
 import math
 from pathlib import Path
 from typing import Any
@@ -8,6 +10,7 @@ import pytest
 from written_history import HOSTILE, outcome
 
 from q36eval.app.dashboard.drawing.charts import interval_figure
+from q36eval.app.dashboard.drawing.parts import csv_bytes, file_name
 from q36eval.app.dashboard.escape import block, figure_text, line
 from q36eval.app.dashboard.models.run import criteria_rows
 from q36eval.app.figures.canary_items import Filter, outcome_label, reasons, select
@@ -96,3 +99,33 @@ def test_counts_of_other_prompts_are_no_better_and_no_worse(written: Written) ->
     assert moved[0]["must-pass-freeform"] == "better"
     assert moved[1]["must-pass-freeform"] is None
     assert {each["checkpoint-intact"] for each in moved} == {"same"}
+
+
+def read(data: bytes) -> list[list[str]]:
+    return list(csv.reader(io.StringIO(data.decode("utf-8-sig"))))
+
+
+def test_a_table_comes_back_as_it_was_shown() -> None:
+    rows = [{"task": "Kč, „sleva“", "loss": "-0.0017 [-0.02, 0.03]"}, {"task": 'a "b"', "extra": "+1.2 %"}]
+    assert read(csv_bytes(rows)) == [
+        ["task", "loss", "extra"],
+        ["Kč, „sleva“", "-0.0017 [-0.02, 0.03]", ""],
+        ['a "b"', "", "+1.2 %"],
+    ]
+
+
+@pytest.mark.parametrize("text", ["=HYPERLINK(1)", "+cmd|' /C calc'!A0", "-2+3+cmd|x", "@SUM(A1)", "-1e5=A1", "\t=1"])
+def test_no_spreadsheet_runs_what_a_model_said(text: str) -> None:
+    _, (cell,) = read(csv_bytes([{"answer": text}]))
+    assert not cell.startswith(("=", "+", "-", "@", "\t"))
+    assert text.strip() in cell
+
+
+def test_hostile_text_stays_one_cell_of_one_line() -> None:
+    _, (cell, second) = read(csv_bytes([{"answer": f"{HOSTILE}\r\n=1", "b": "x"}]))
+    assert not {"\x1b", "\x07", "\u202e", "\n", "\r"} & set(cell)
+    assert second == "x"
+
+
+def test_a_file_name_is_only_a_name() -> None:
+    assert file_name("../../etc/passwd", "mmlu by task", "<b>") == "etc-passwd-mmlu-by-task-b"

@@ -5,6 +5,7 @@ import math
 import subprocess
 import sys
 from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -13,13 +14,14 @@ from driving import answers_of, markup_of, tables_of
 from written_history import HOSTILE
 
 from q36eval.config import Paths
-from q36eval.history import History
+from q36eval.history import History, RunProgress
 from q36eval.token_files import WORST, WorstToken, write_worst
 
 Visit = Callable[..., Any]
 Written = tuple[Path, dict[str, Any]]
 VIEWS = Path(__file__).parents[3] / "app" / "dashboard" / "views"
 PAGES = ("overview", "run", "kl", "evals", "branch", "canaries")
+BRANCH = "fp8; touch /tmp/owned"
 
 
 def texts(app: Any) -> str:
@@ -189,3 +191,30 @@ def test_a_page_shows_no_text_that_is_meant_for_its_readers_in_the_code(file: Pa
     """Streamlit draws every expression that stands alone in a page's file, a constant's docstring too."""
     body = ast.parse(file.read_text(encoding="utf-8")).body
     assert not [part.lineno for part in body[1:] if isinstance(part, ast.Expr)]
+
+
+@pytest.fixture
+def running(tmp_path: Path) -> tuple[Path, str]:
+    """A history of one run that is going on: of a hostile branch, in a stage of a hostile name."""
+    path = tmp_path / "history.sqlite"
+    history = History.open(path)
+    run = history.start_run(family="sandbox", branch=BRANCH, identity=None, reference_identity=None)
+    history.set_progress(RunProgress(run_id=run.id, stage=HOSTILE, done=3, total=9, at=datetime.now(UTC)))
+    history.close()
+    return path, run.id
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("page", ["review", "kl", "evals", "canaries"])
+def test_a_command_to_be_copied_runs_nothing_else(visit: Visit, running: tuple[Path, str], page: str) -> None:
+    path, run = running
+    commands = [one.value for one in visit(path, page, run=run).code if one.value.startswith("q36eval ")]
+    assert commands
+    assert all(f"--branch '{BRANCH}'" in command for command in commands)
+
+
+def test_the_stage_of_a_run_is_no_markup(visit: Visit, running: tuple[Path, str]) -> None:
+    path, run = running
+    app = visit(path, "run", run=run)
+    assert any("<script>alert('owned')</script>" in one.value for one in app.text)
+    assert "<script>" not in "".join(str(one.proto) for one in app.get("progress"))

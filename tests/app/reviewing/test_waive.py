@@ -13,11 +13,11 @@ from q36eval.config import Family, Paths
 from q36eval.errors import UsageError
 from q36eval.gate import Waiver
 from q36eval.history import History, RunRecord
-from q36eval.history.decisions import WaiverSource, circumstances_on, decided, evidence_of, sign
-from q36eval.records import Answer, ItemOutcome, Lane, ProbeName, Verdict
+from q36eval.history.decisions import WaiverSource, circumstances_on, sign
+from q36eval.records import Verdict
 from tests import commands
-from tests.app.judged_runs import IDENTITY, judge_run, open_history
-from tests.q36eval.gate.evidence import flips, only, small_policy
+from tests.app.judged_runs import judge_flips, judge_run, open_history
+from tests.q36eval.gate.evidence import small_policy
 
 REPOSITORY = Path(__file__).parents[3]
 DAY = date(2026, 3, 1)
@@ -112,36 +112,16 @@ def test_a_waiver_of_what_blocks_nothing_is_refused(tmp_path: Path) -> None:
 def test_of_two_canaries_that_fail_a_criterion_together_each_can_be_waived_and_no_third(tmp_path: Path) -> None:
     """Neither excuses it alone, so the first of the two waivers changes nothing yet."""
     history = open_history(tmp_path)
-    run = judge_canaries(history, {"copy-exact": 3, "json-flat": 3, "tool-call": 0})
+    run = judge_flips(history, {"copy-exact": 3, "json-flat": 3, "tool-call": 0})
     code, said = add(tmp_path, "--canary", "tool-call")
     assert (code, "the canary tool-call lost nothing" in said) == (2, True), said
     code, said = add(tmp_path, "--canary", "copy-exact")
     assert (code, "together with json-flat" in said) == (0, True), said
     code, said = add(tmp_path, "--canary", "json-flat")
     assert (code, "flips set aside" in said) == (0, True), said
-    (result,) = again(history, run, datetime.now(UTC).date()).report.criteria
-    assert {waiver.canary for waiver in result.waived_by} == {"copy-exact", "json-flat"}
-
-
-def judge_canaries(history: History, flipped: dict[str, int]) -> RunRecord:
-    """A run that counts flips of required prompts, so many of each canary, with the outcomes that they are of."""
-    rules = only("max_count", 0, id="flips", probe="canaries", metric="must_pass_flips", lanes=tuple(Lane))
-    run = history.start_run(
-        family="sandbox", branch="main", policy=rules, identity=IDENTITY, reference_identity=IDENTITY
-    )
-    history.add_measurement(run.id, flips({canary: (20, lost) for canary, lost in flipped.items()}, "all"))
-    right, wrong = Answer(score=1.0, text="!"), Answer(score=0.0, text="?")
-    for canary, lost in flipped.items():
-        asked = {"probe": ProbeName.CANARIES, "group": canary, "prompt": "?", "must_pass": True, "reference": right}
-        answers = [wrong if number < lost else right for number in range(20)]
-        items = [
-            ItemOutcome(**asked, item_key=f"{canary} {number}", cluster=f"{canary}/{number}", branch=answer)
-            for number, answer in enumerate(answers)
-        ]
-        history.add_items(run.id, items)
-    circumstances = circumstances_on(history, run, DAY)
-    history.update_run(run.id, circumstances=circumstances)
-    return history.finish_run(run.id, decided(rules, evidence_of(history, run, circumstances), circumstances))
+    report = again(history, run, datetime.now(UTC).date()).report
+    waived_by = {waiver.canary for result in report.criteria for waiver in result.waived_by}
+    assert waived_by == {"copy-exact", "json-flat"}
 
 
 def test_an_export_reads_back_and_then_its_waivers_alone_count(tmp_path: Path) -> None:

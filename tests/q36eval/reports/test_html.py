@@ -8,9 +8,8 @@ from pathlib import Path
 import pytest
 
 from q36eval.reports import Document
-from q36eval.reports.flips import Flips, flips
 from q36eval.reports.html_report import to_html
-from q36eval.reports.plots import LEFT, RIGHT, Axis, Row, draw
+from q36eval.reports.plots import LEFT, RIGHT, Axis, Flips, Row, draw, flips
 from tests.app.dashboard.driving import CHROMIUM, chromium
 from tests.q36eval.reports.report_samples import clean_report, hostile_report, measured, run_of, with_distances
 
