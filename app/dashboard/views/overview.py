@@ -27,7 +27,7 @@ MOST_LIVE = 20
 
 def draw() -> None:
     """The page."""
-    page_head("Branches")
+    page_head("Overview")
     reader = reader_or_stop()
     known = Standings(reader.history, datetime.now(UTC))
     st.fragment(_draw_live, run_every=LIVE_EVERY_S)(reader)
