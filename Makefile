@@ -53,7 +53,7 @@ pages: $(INSTALLED_DEV)  ## the table of metrics, as Markdown
 	$(BIN)/python -m q36eval.metrics > $(PAGES)/metrics.md
 
 SCREENS ?= screens
-screens: $(INSTALLED_DEV)  ## screenshots of every page (SCREENS=folder)
+screens: $(INSTALLED_DEV)  ## the screenshots of README and docs (SCREENS=folder)
 	$(BIN)/python tests/app/dashboard/screens.py --out $(SCREENS)
 
 $(INSTALLED): pyproject.toml constraints.txt

@@ -8,12 +8,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime
 from enum import StrEnum
-from typing import Protocol
 
 from q36eval.chat.declared_template import recorded_template
 from q36eval.config import Family
 from q36eval.config.paths import Paths
-from q36eval.drift import BranchDrift, DriftState
+from q36eval.drift import DriftState
 from q36eval.errors import Q36Error
 from q36eval.gate.declaration import (
     Declaration,
@@ -34,7 +33,6 @@ from q36eval.history import (
     RunState,
     RunSummary,
     StandingVerdict,
-    WaiverRecord,
 )
 from q36eval.inert_text import name
 from q36eval.provenance import CHANGED
@@ -189,19 +187,6 @@ class Rules:
     policy_sha256: str | None = None
 
 
-class Source(Protocol):
-    """What is read of a history; blessings and verdicts come newest first."""
-
-    def branches(self) -> list[BranchSummary]: ...
-    def summaries(self, wanted: RunFilter | None = None) -> list[RunSummary]: ...
-    def standing_verdicts(self) -> Mapping[BranchKey, Sequence[StandingVerdict]]: ...
-    def waiver_records(self) -> list[WaiverRecord]: ...
-    def drift(self, family: str, branch: str) -> BranchDrift: ...
-    def blessings(self, family: str, branch: str) -> list[Blessing]: ...
-    def run(self, run_id: str) -> RunRecord: ...
-    def shipped_rules(self, family: str) -> Rules | None: ...
-
-
 def shipped_rules(family: str) -> Rules | None:
     """The rules of the family of that name that ships with this program; None where it does not exist or be read."""
     paths = Paths.default()
@@ -233,36 +218,15 @@ def recorded_rules(verdicts: Iterable[StandingVerdict]) -> Rules:
     return Rules(branches, sha256)
 
 
-class OfHistory:
-    """A history as a `Source`."""
-
-    def __init__(self, history: History) -> None:
-        self._history = history
-        self.branches = history.branches
-        self.summaries = history.summaries
-        self.standing_verdicts = history.standing_verdicts
-        self.waiver_records = history.waiver_records
-        self.run = history.get_run
-        self.shipped_rules = shipped_rules
-
-    def drift(self, family: str, branch: str) -> BranchDrift:
-        """The drift of a branch."""
-        return standing_drift(self._history, family, branch)
-
-    def blessings(self, family: str, branch: str) -> list[Blessing]:
-        """Blessings of a branch, newest first."""
-        return self._history.blessings(branch, family)
-
-
 class Standings:
     """How the branches of a history stand at a moment (UTC)."""
 
-    def __init__(self, source: Source, now: datetime) -> None:
-        self._source, self._today = source, now.astimezone(UTC).date()
-        self._branches = {(of.family, of.branch): of for of in source.branches()}
-        self._verdicts = source.standing_verdicts()
+    def __init__(self, history: History, now: datetime) -> None:
+        self._history, self._today = history, now.astimezone(UTC).date()
+        self._branches = {(of.family, of.branch): of for of in history.branches()}
+        self._verdicts = history.standing_verdicts()
         self._waivers: dict[BranchKey, tuple[Waiver, ...]] = {}
-        for record in source.waiver_records():
+        for record in history.waiver_records():
             if record.revoked is None:
                 key = record.family, record.branch
                 self._waivers[key] = (*self._waivers.get(key, ()), record.waiver)
@@ -270,7 +234,7 @@ class Standings:
         self._rules: dict[str, Rules] = {}
         for family in {family for family, _ in self._branches}:
             verdicts = [one for key, of in self._verdicts.items() if key[0] == family for one in of]
-            self._rules[family] = source.shipped_rules(family) or recorded_rules(verdicts)
+            self._rules[family] = shipped_rules(family) or recorded_rules(verdicts)
 
     def all(self) -> list[BranchStanding]:
         """Every branch; the sentences name no criteria, for which every report would have to be read."""
@@ -282,7 +246,7 @@ class Standings:
 
     def _branch(self, key: BranchKey, *, named: bool) -> BranchStanding:
         of, rules = self._branches[key], self._rules[key[0]]
-        blessing = next(iter(self._source.blessings(*key)), None)
+        blessing = next(iter(self._history.blessings(key[1], key[0])), None)
         drifts = blessing is not None and self._drifts_for_the_worse(key)
         declared = rules.branches.get(key[1])
         verdicts, sha256 = self._verdicts.get(key, ()), rules.policy_sha256
@@ -290,8 +254,8 @@ class Standings:
             sha256 = declared.required_sha256 if declared.policy_sha256 == sha256 else None
         lanes_meant = declared.lanes if declared else ()
         own = next((one for one in verdicts if sha256 and self._policy_sha256(one, lanes_meant) == sha256), None)
-        report = self._source.run(own.run.id).report if own is not None and (named or own.run.waived) else None
-        changed = of.newest.state is RunState.INTERRUPTED and CHANGED in self._source.run(of.newest.id).provenance
+        report = self._history.get_run(own.run.id).report if own is not None and (named or own.run.waived) else None
+        changed = of.newest.state is RunState.INTERRUPTED and CHANGED in self._history.get_run(of.newest.id).provenance
         remarks, stale = [], None
         if own is not None:
             stale = self._why_stale(own, of, declared, changed)
@@ -324,7 +288,7 @@ class Standings:
 
     def _drifts_for_the_worse(self, key: BranchKey) -> bool:
         try:
-            drift = self._source.drift(*key)
+            drift = standing_drift(self._history, *key)
         except Q36Error:  # one run that cannot be read hides no branch; `q36eval drift` says what the trouble is
             return False
         return drift.state is DriftState.DRIFTING and drift.worse
@@ -357,9 +321,9 @@ class Standings:
         """Whether the newest run that read its files has other ones than the run that decides."""
         if of.newest.id == own.run.id:
             return False
-        later = self._source.summaries(RunFilter(family=of.family, branch=of.branch, since=own.run.started))
+        later = self._history.summaries(RunFilter(family=of.family, branch=of.branch, since=own.run.started))
         newest = next((one for one in later if one.checkpoint_sha256 is not None or one.id == own.run.id), own.run)
-        identity = own.identity if newest.id == own.run.id else self._source.run(newest.id).identity
+        identity = own.identity if newest.id == own.run.id else self._history.get_run(newest.id).identity
         if identity is None or own.identity is None:
             return identity != own.identity
         return not FILES.isdisjoint(own.identity.differing_fields(identity))

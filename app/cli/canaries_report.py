@@ -3,12 +3,9 @@
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from q36eval.app.cli.tables import flip_parts, plain_table, print_run
+from q36eval.app.cli.tables import flip_parts, print_run, rows_table
 from q36eval.app.figures.canaries import (
     FAILURE_RATE,
-    MARGIN_COLUMNS,
-    OTHER_COLUMNS,
-    RATE_COLUMNS,
     CanaryRun,
     batches_words,
     margin_rows,
@@ -65,14 +62,14 @@ def summary_parts(run: CanaryRun) -> Iterator["RenderableType"]:
         return
     yield Text(must_pass_words(run))
     yield from _must_pass_lines(run)
-    for columns, rows, right in (
-        (RATE_COLUMNS, rate_rows(run), (1, 2, 5, 6, 7)),
-        (MARGIN_COLUMNS, margin_rows(run), (1, 2, 4)),
-        (OTHER_COLUMNS, other_rows(run), (2, 3, 5, 6)),
+    for rows, right in (
+        (rate_rows(run), (1, 2, 5, 6, 7)),
+        (margin_rows(run), (1, 2, 4)),
+        (other_rows(run), (2, 3, 5, 6)),
     ):
         if rows:
             yield Text("")
-            yield plain_table(columns, rows, right=right, whole=(0,))
+            yield rows_table(rows, right=right, whole=(0,))
     yield from (Text(plain(line)) for line in unable_words(run.found(FAILURE_RATE)))
     yield from _risk_lines(at_risk(run.items))
     yield from _flip_parts(flips(run.items))

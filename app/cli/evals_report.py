@@ -4,11 +4,8 @@ import json
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from q36eval.app.cli.tables import flip_parts, plain_table, print_run
+from q36eval.app.cli.tables import flip_parts, print_run, rows_table
 from q36eval.app.figures.evals import (
-    GROUP_COLUMNS,
-    PART_COLUMNS,
-    PERPLEXITY_COLUMNS,
     answer_words,
     flip_json,
     flip_words,
@@ -58,14 +55,16 @@ def _parts(figures: EvalsFigures, seconds: dict[str, float]) -> Iterator["Render
         yield Text("No item was scored.")
     groups = group_rows(figures, seconds)
     if groups:
-        yield plain_table(GROUP_COLUMNS, groups, right=(1, 2, 4, 5, 6, 7, 8, 9))
+        yield rows_table(groups, right=(1, 2, 4, 5, 6, 7, 8, 9))
     for line in answer_words(figures):
         yield Text(plain(line))
     for group in figures.groups_with_lengths():
         yield Text("")
-        yield plain_table((f"{group} by tokens", *PART_COLUMNS), length_rows(figures, group), right=(0, 1, 2, 4, 5))
+        lengths = length_rows(figures, group)
+        if lengths:
+            yield rows_table(lengths, right=(0, 1, 2, 4, 5))
         yield Text(plain(effective_words(figures.effective_length(group, DEFAULT_RECOVERY))))
     perplexities = perplexity_rows(figures)
     if perplexities:
         yield Text("")
-        yield plain_table(PERPLEXITY_COLUMNS, perplexities, right=(3, 4))
+        yield rows_table(perplexities, right=(3, 4))

@@ -52,9 +52,7 @@ def _print_replay(replayed: "Replay") -> None:
             f"Run {run.id} of {run.branch}, decided again from history, does not give the report that was kept:"
         )
         _print_lines(replayed.differences)
-        if replayed.differs_in_rounding_only:
-            print("Only last digits differ, and every verdict is the same: the arithmetic of another version.")
-        elif replayed.same_verdicts:
+        if replayed.same_verdicts:
             print("Every verdict is the same: of the whole, of every lane and of every criterion.")
         _print_lines(_other_versions(run))
 

@@ -1,4 +1,4 @@
-"""`q36eval history status`: what may ship for which use, in the words of the dashboard's first page."""
+"""`q36eval history status`: how every branch stands, in the words of the dashboard's first page."""
 
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
@@ -19,28 +19,26 @@ def status(
 
     The newest run under the family's current policy decides for each use. The exit code is 0, whatever may ship.
     """
-    from q36eval.app.dashboard.models.banner import sentence
-    from q36eval.app.standing import OfHistory, Standings, in_order
+    from q36eval.app.standing import Standings, in_order
     from q36eval.inert_text import name, plain
 
     history = open_history()
     wanted = run_filter(family, branch)
     if history.count_runs(wanted) == 0:
         check_known(history, wanted)
-    known = Standings(OfHistory(history), datetime.now(UTC))
+    known = Standings(history, datetime.now(UTC))
     rows = in_order(known.of(row.key) for row in known.all() if family in (None, row.of.family))
     families = {one: [row for row in rows if row.of.family == one] for one in sorted({row.of.family for row in rows})}
-    said = {one: sentence(one, of, code="`{}`".format) for one, of in families.items()}
     asked = {one: [row for row in of if wanted.branch in (None, row.of.branch)] for one, of in families.items()}
     if as_json:
-        body = [{"family": one, "sentence": said[one], "branches": _branches(of)} for one, of in asked.items() if of]
+        body = [{"family": one, "branches": _branches(of)} for one, of in asked.items() if of]
         print_json({"families": body})
         return
     if not rows:
         print("No run yet; q36eval gate --branch fp8-head makes one.")
     for one, of in asked.items():
-        if branch is None:
-            print(said[one])
+        if of:
+            print(name(one))
         for row in of:
             print(f"  {name(row.of.branch)}  {plain(row.chip)}  {plain(row.why)}")
 

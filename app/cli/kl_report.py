@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from q36eval.app.cli.tables import plain_table, print_run
+from q36eval.app.cli.tables import plain_table, print_run, rows_table
 from q36eval.app.figures.kl import GROUPINGS, KLFigures
 from q36eval.config.paths import Paths
 from q36eval.inert_text import plain
@@ -54,15 +54,13 @@ def _parts(figures: KLFigures, worst: "Sequence[WorstToken]") -> Iterator["Rende
         yield Text("No token was scored.")
         yield Text(figures.non_finite())
         return
-    rows = [(row.name, row.value, row.interval, row.tokens) for row in figures.headline()]
-    yield plain_table(("", "value", "95 % interval", "tokens"), rows, right=(3,))
+    yield rows_table(figures.headline(), right=(3,))
     yield Text(figures.non_finite())
-    for grouping, title in GROUPINGS.items():
+    for grouping in GROUPINGS:
         groups = figures.rows(grouping)
         if len(groups) > 1:  # a group that holds everything was in the headline
             yield Text("")
-            columns = (f"by {title}", "tokens", "mean KL", "95 % interval", "99 %", "same top", "ppl ratio")
-            yield plain_table(columns, [tuple(vars(group).values()) for group in groups], right=(1, 2, 4, 5, 6))
+            yield rows_table(groups, right=(1, 2, 4, 5, 6))
     if worst:
         yield Text("")
         yield _worst_table(worst)

@@ -96,11 +96,11 @@ def _what_came_after(run: "RunRecord", history: "History") -> str | None:
     """
     if run.verdict is not Verdict.PASS:
         return None
-    from q36eval.app.standing import OfHistory, Standings, since_words
+    from q36eval.app.standing import Standings, since_words
 
     today = datetime.now(UTC)
     try:
-        now = Standings(OfHistory(history), today).of((run.family, run.branch))
+        now = Standings(history, today).of((run.family, run.branch))
     except Q36Error as error:  # of another run: this one's report is there all the same
         note(f"How {run.branch} stands now cannot be told: {error}")
         return None

@@ -1,6 +1,6 @@
 """Tables on the console, in which no text is read as markup."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from q36eval.app.figures.answers import shortened
@@ -32,6 +32,11 @@ def plain_table(
     for row in rows:
         table.add_row(*(cell if isinstance(cell, Text) else Text(_line(cell)) for cell in row))
     return table
+
+
+def rows_table(rows: Sequence[Mapping[str, Any]], right: Sequence[int], whole: Sequence[int] = ()) -> "Table":
+    """As `plain_table`, of rows that all name the same columns."""
+    return plain_table(tuple(rows[0]), [tuple(row.values()) for row in rows], right, whole)
 
 
 def print_plain(sentence: str) -> None:

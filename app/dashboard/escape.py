@@ -2,14 +2,14 @@
 
 import re
 
-from q36eval.inert_text import block, name, plain
+from q36eval.inert_text import MAX_CHARACTERS, block, name, plain
 
 __all__ = ["block", "figure_text", "label", "line", "name"]
 
 
-def line(text: str) -> str:
+def line(text: str, most: int = MAX_CHARACTERS) -> str:
     """One line without control or bidirectional characters (shown as U+FFFD), cut at a readable length."""
-    return plain(text)
+    return plain(text, most)
 
 
 _MARKUP = re.compile(r"([!-/:-@\[-`{-~])")

@@ -12,18 +12,6 @@ from urllib.parse import urlsplit
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
 """Names under which a browser on this machine asks."""
 
-CORE = ("health", "host-config", "stream")
-"""What the pages, and a watchdog, need below `_stcore`: not metrics, uploads or an agent's interface."""
-
-CLOSED = ("component", "app")
-"""Other folders of Streamlit's: components and files of an app, of which this one has none."""
-
-ASSETS = ("", "_stcore", "static", "media", "favicon.png", "manifest.json", "index.html", "robots.txt")
-"""What is answered beside the pages; under any other address Streamlit would show the first page."""
-
-LOGIN = ("auth", "oauth2callback")
-"""Answered only where a login is configured."""
-
 HEADERS = {
     b"x-frame-options": b"DENY",
     b"content-security-policy": b"frame-ancestors 'none'; base-uri 'self'; object-src 'none'; form-action 'self'",
@@ -36,22 +24,10 @@ HEADERS = {
 
 
 class Guard:
-    """Middleware that refuses what is not asked under one of `hosts`, or under the address that it arrived at.
+    """Middleware that answers only requests under one of `hosts`, or under the address at which they arrived."""
 
-    `pages` are the addresses of pages; `has_login`: a login is configured.
-    """
-
-    def __init__(
-        self,
-        app: Any,
-        hosts: Collection[str] = LOOPBACK,
-        base: str = "",
-        pages: Collection[str] = (),
-        *,
-        has_login: bool = False,
-    ) -> None:
-        self._app, self._base = app, base.strip("/")
-        self._open = {*ASSETS, *pages, *(LOGIN if has_login else ())}
+    def __init__(self, app: Any, hosts: Collection[str] = LOOPBACK) -> None:
+        self._app = app
         self._hosts = {host.lower().rstrip(".") for host in hosts}
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
@@ -78,13 +54,6 @@ class Guard:
         origins = [value for name, value in given if name == b"origin"]
         if any(not self._is_own(origin, hosts[0]) for origin in origins):
             return 403, "This was asked by a page of another site."
-        first, _, rest = self._below_base(scope["path"]).partition("/")
-        if first in CLOSED or (first == "_stcore" and rest not in CORE):
-            return 404, "There is nothing here."
-        if first in LOGIN and first not in self._open:
-            return 404, "No login is configured here."
-        if first not in self._open:
-            return 404, f"There is no such page. What may ship stands at /{self._base}"
         if scope["type"] == "http" and scope["method"] not in ("GET", "HEAD"):
             return 405, "Only GET is answered here."
         return None
@@ -97,10 +66,6 @@ class Guard:
             return True
         name = host_name(parts.netloc)
         return name in self._hosts and name not in LOOPBACK and name == host_name(host)
-
-    def _below_base(self, path: str) -> str:
-        path = path.lstrip("/")
-        return path.removeprefix(self._base).lstrip("/") if self._base and path.startswith(self._base) else path
 
 
 def host_name(host: str) -> str | None:

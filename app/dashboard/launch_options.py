@@ -1,4 +1,4 @@
-"""How `q36eval ui` started the dashboard: `main.py [HISTORY] [--read-only] [--local | --trust-network]`."""
+"""How `q36eval ui` started the dashboard: `main.py [HISTORY] [--read-only] [--local]`."""
 
 import sys
 from collections.abc import Sequence
@@ -10,7 +10,6 @@ from q36eval.config.paths import Paths
 
 READ_ONLY = "--read-only"
 LOCAL = "--local"
-TRUSTED = "--trust-network"
 _SQLITE = "sqlite:///"
 
 
@@ -18,13 +17,11 @@ _SQLITE = "sqlite:///"
 class Started:
     """`source` is the history's file or database URL. `read_only` lets nobody write.
 
-    `shared` means that others than this machine's user may reach the page: then only who has logged in may write. So it
-    is unless whoever started it said otherwise. `local` means that only requests of this machine are expected.
+    `local` means that only requests of this machine are expected. Otherwise only people who have logged in may write.
     """
 
     source: str
     read_only: bool = False
-    shared: bool = False
     local: bool = False
 
     @classmethod
@@ -32,9 +29,7 @@ class Started:
         """From the arguments after `--`; without a history among them, the working state's own."""
         given = sys.argv[1:] if arguments is None else arguments
         named = next((argument for argument in given if not argument.startswith("-")), None)
-        local = LOCAL in given
-        shared = not local and TRUSTED not in given
-        return cls(named or Paths.default().history_url, READ_ONLY in given, shared, local)
+        return cls(named or Paths.default().history_url, READ_ONLY in given, LOCAL in given)
 
 
 def file_of(source: str) -> Path | None:

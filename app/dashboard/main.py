@@ -17,6 +17,7 @@ STYLE = """<style>.stMainBlockContainer { padding: 3rem 2.5rem 4rem; }
 :is(a, button, summary, [role=tab], input, [tabindex]):focus-visible { outline: 2px solid currentColor !important;
   outline-offset: 2px; }
 @media (max-width: 700px) { .stMainBlockContainer { padding: 3.75rem 1.25rem 4rem; } .stMain h1 { font-size: 1.6rem; } }
+.stMarkdownBadge { white-space: normal !important; }
 button[aria-label^="Download as CSV"] { display: none; }</style>"""
 
 # A tick and a cross; drawn here, for Streamlit fetches its own icons for the browser's tab from a server elsewhere.

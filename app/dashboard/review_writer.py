@@ -2,7 +2,7 @@
 
 from datetime import UTC, date, datetime
 
-from q36eval.app.dashboard.history_reader import Reader, forget
+from q36eval.app.dashboard.history_reader import Reader
 from q36eval.app.dashboard.models.review import asks_for_signature, effect_of, without_effect
 from q36eval.app.dashboard.reviewer import writer
 from q36eval.app.reviewing.effects import check_expiry
@@ -22,14 +22,13 @@ def waive(reader: Reader, run: RunRecord, waiver: Waiver, typed: str, reason: st
     """Write the waiver under the reviewer's name, and decide the run again with it; says what came of it.
 
     Raises:
-        UsageError: nobody may write here, no name or reason is given, the expiry is none, the run was decided anew, or
-            the waiver would change nothing.
+        UsageError: nobody may write here, no name or reason is given, the expiry is none, or the waiver would change
+            nothing.
     """
     owner = writer(typed)
     if not reason.strip():
         raise UsageError("reason-required", "A waiver needs a reason: whoever reads it later cannot ask the screen.")
     check_expiry(waiver.expires, today())
-    _check_shown(reader, run)
     written = waiver.model_copy(update={"owner": owner, "reason": reason.strip()})
     nothing = without_effect(effect_of(reader.history, run, written, today()))
     if nothing is not None:
@@ -52,11 +51,9 @@ def sign_off(reader: Reader, run: RunRecord, typed: str, reason: str) -> str:
     """Sign the run as it was found and shown, and decide it again with the signature.
 
     Raises:
-        UsageError: nobody may write here; name or reason is missing; it was signed, or decided anew or by another
-            version.
+        UsageError: nobody may write here; name or reason is missing; it was signed, or decided by another version.
     """
     owner = writer(typed)
-    _check_shown(reader, run)
     signature = sign(reader.history, run, owner, reason.strip())
     return f"{signature.owner} signed report {signature.report_sha256[:12]}. {_again(reader, run)}"
 
@@ -65,12 +62,10 @@ def bless(reader: Reader, run: RunRecord, typed: str, reason: str) -> str:
     """Accept the branch as the run found it.
 
     Raises:
-        UsageError: nobody may write here, name or reason is missing, or the run was decided anew.
+        UsageError: nobody may write here, or name or reason is missing.
     """
     owner = writer(typed)
-    _check_shown(reader, run)
     blessing = reader.history.bless(run.id, owner, reason.strip())
-    forget()
     return f"Blessed by {blessing.owner}: drift is measured against this run from now on."
 
 
@@ -82,20 +77,6 @@ def decide_today(reader: Reader, run: RunRecord, typed: str) -> str:
     """
     writer(typed)
     return _again(reader, run)
-
-
-def _check_shown(reader: Reader, run: RunRecord) -> None:
-    """Refuse a decision on a verdict that is not the one shown: what is shown may be some seconds old.
-
-    Raises:
-        UsageError: the run was decided anew meanwhile.
-    """
-    now = reader.history.get_run(run.id)
-    if now.report != run.report:
-        forget()
-        raise UsageError(
-            "run-redecided", f"Run {run.id} was decided anew while this page was open. Reload it and read it again."
-        )
 
 
 def _again(reader: Reader, run: RunRecord) -> str:
@@ -114,7 +95,5 @@ def _again(reader: Reader, run: RunRecord) -> str:
         )
     except Q36Error as error:
         return f"The verdict stays {before}: {error}"
-    finally:
-        forget()
     after = "no verdict" if now.report is None else now.report.headline
     return f"The verdict stays {after}." if after == before else f"The verdict was {before} and is {after}."

@@ -19,7 +19,6 @@ class Permission:
 
     why: str | None = None
     name: str | None = None
-    can_log_in: bool = False
 
     @property
     def may_write(self) -> bool:
@@ -37,9 +36,9 @@ def permission_of(started: Started, user: Mapping[str, Any], reviewers: Sequence
         return Permission("This dashboard was started with --read-only.")
     if "is_logged_in" not in user:
         why = "Others can reach this address and no login is configured; docs/ui.md says how to set one up."
-        return Permission(why if started.shared else None)
+        return Permission(None if started.local else why)
     if not user["is_logged_in"]:
-        return Permission("Log in to waive, sign or bless.", can_log_in=True)
+        return Permission("Log in to waive, sign or bless.")
     name = _name(user)
     if name is None:
         return Permission("The login gives no verified e-mail address to write under.")
@@ -59,9 +58,8 @@ def permission() -> Permission:
     user = st.user.to_dict()
     section = st.secrets.get("q36eval", {}) if "is_logged_in" in user else {}
     started = Started.of()
-    if started.local and not asked_on_this_machine(st.context.headers):
-        started = replace(started, shared=True)
-    return permission_of(started, user, tuple(section.get("reviewers", ())))
+    local = started.local and asked_on_this_machine(st.context.headers)
+    return permission_of(replace(started, local=local), user, tuple(section.get("reviewers", ())))
 
 
 def writer(typed: str) -> str:

@@ -1,13 +1,13 @@
 """How a verdict looks: a symbol and a word that say it without colour, and a colour beside them."""
 
-from collections.abc import Collection
 from dataclasses import dataclass
 
-from q36eval.gate.report import CriterionResult, CriterionVerdict
+from q36eval.gate.report import CriterionVerdict
 from q36eval.records import Verdict
+from q36eval.reports.plots import COLOURS
 
-GREEN, RED, AMBER, VIOLET, GREY = "#2e9e5b", "#e0483e", "#c98500", "#9468d6", "#8a8f98"
-BLUE, TEAL, ORANGE = "#3b7dd8", "#12a594", "#c8721f"
+RED, AMBER = COLOURS["FAIL"], COLOURS["INCONCLUSIVE"]
+TEAL, ORANGE = "#12a594", "#c8721f"
 """What is drawn, on white and on dark grey alike: marks, lines and bars."""
 
 PRIMARY = {"light": "#1d5cb3", "dark": "#7fb2f8"}
@@ -19,13 +19,11 @@ AXES = {"light": "#5a5f69", "dark": "#b4b8c0"}
 
 @dataclass(frozen=True)
 class Look:
-    """`colour` is a Streamlit colour name; `hex_colour` stands out on white and on dark grey alike."""
+    """`colour` is a Streamlit colour name."""
 
     symbol: str
     word: str
     colour: str
-    hex_colour: str
-    marker: str
 
     @property
     def label(self) -> str:
@@ -34,26 +32,15 @@ class Look:
 
 
 _LOOKS = {
-    "PASS": Look("✓", "PASS", "green", GREEN, "circle"),
-    "FAIL": Look("✗", "FAIL", "red", RED, "x"),
-    "INCONCLUSIVE": Look("?", "INCONCLUSIVE", "orange", AMBER, "diamond"),
-    "NOT_MEASURED": Look("∅", "NOT MEASURED", "violet", VIOLET, "square-open"),
+    "PASS": Look("✓", "PASS", "green"),
+    "FAIL": Look("✗", "FAIL", "red"),
+    "INCONCLUSIVE": Look("?", "INCONCLUSIVE", "orange"),
+    "NOT_MEASURED": Look("∅", "NOT MEASURED", "violet"),
 }
 
-NO_VERDICT = Look("–", "NO VERDICT", "gray", GREY, "circle-open")
+NO_VERDICT = Look("–", "NO VERDICT", "gray")
 
 
 def look_of(verdict: Verdict | CriterionVerdict | None) -> Look:
     """The look of a verdict; None is a run that was never judged."""
     return NO_VERDICT if verdict is None else _LOOKS[verdict.value]
-
-
-NOT_EVALUATED = Look("–", "NOT EVALUATED", "gray", GREY, "circle-open")
-"""What was left out since the verdict was certain without it: nothing is wrong with it, and nothing is known."""
-
-
-def criterion_label(result: CriterionResult, left_out: Collection[str] = ()) -> str:
-    """Symbol and words of a criterion, `left_out` being the ids of those that were not evaluated since the verdict was
-    certain; a waiver does not change what was found."""
-    look = NOT_EVALUATED if result.id in left_out else look_of(result.verdict)
-    return f"{look.label}{' (waived)' if result.waived else ''}"

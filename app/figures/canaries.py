@@ -20,19 +20,6 @@ from q36eval.reports.text import number
 FAILURE_RATE, MARGIN_RATIO = "failure_rate", "decisive_margin_ratio"
 IN_TABLES = (FAILURE_RATE, MARGIN_RATIO)
 TOTALS = frozenset({*(lane.value for lane in Lane), "all"})
-RATE_COLUMNS = (
-    "canary",
-    "reference",
-    "branch",
-    "difference [95 %]",
-    "branch fails",
-    "lost",
-    "gained",
-    "errored",
-    NOT_RIGHT,
-)
-MARGIN_COLUMNS = ("canary", "reference, nats", "branch", "branch / reference [95 %]", "items")
-OTHER_COLUMNS = ("figure", "of", "reference", "branch", "change [95 %]", "items", "errored")
 STANDINGS = {
     Standing.PASSED: "passed",
     Standing.FLIPPED: "confirmed flips",
@@ -81,29 +68,29 @@ class CanaryRun:
         return [item for item in self.items if name in (item.group, "all") and not item.must_pass]
 
 
-def rate_rows(run: CanaryRun) -> list[tuple[str, ...]]:
-    """A row for each family and lane, under RATE_COLUMNS."""
+def rate_rows(run: CanaryRun) -> list[dict[str, str]]:
+    """A row for each family and lane."""
     return [_rate_row(run, m) for m in run.found(FAILURE_RATE)]
 
 
-def _rate_row(run: CanaryRun, m: Measurement) -> tuple[str, ...]:
+def _rate_row(run: CanaryRun, m: Measurement) -> dict[str, str]:
     items = run.in_slice(m.slice)
     times = Counter(item.cluster for item in items)
     if m.slice == "all":  # sampled answers, several of one prompt, have figures of their own
         items = [item for item in items if times[item.cluster] == 1]
     flipped = Counter(item.flip for item in items)
     lost, gained = (str(flipped[way]) if items else "–" for way in ("regression", "improvement"))
-    return (
-        m.slice,
-        "–" if m.reference_value is None else percent(1.0 - m.reference_value),
-        percent(1.0 - m.value),
-        _points(m.effect, m.effect_interval, turned=True),
-        fails_words(m),
-        lost,
-        gained,
-        str(m.counts.errored),
-        not_right_cell(m.causes),
-    )
+    return {
+        "canary": m.slice,
+        "reference": "–" if m.reference_value is None else percent(1.0 - m.reference_value),
+        "branch": percent(1.0 - m.value),
+        "difference [95 %]": _points(m.effect, m.effect_interval, turned=True),
+        "branch fails": fails_words(m),
+        "lost": lost,
+        "gained": gained,
+        "errored": str(m.counts.errored),
+        NOT_RIGHT: not_right_cell(m.causes),
+    }
 
 
 def _points(effect: float, interval: Interval, *, turned: bool = False) -> str:
@@ -136,10 +123,16 @@ def fails_words(m: Measurement) -> str:
     return f"{counted}, at most {percent(interval.upper)}"
 
 
-def margin_rows(run: CanaryRun) -> list[tuple[str, ...]]:
-    """A row for each canary and lane whose decisive margins were measured, under MARGIN_COLUMNS."""
+def margin_rows(run: CanaryRun) -> list[dict[str, str]]:
+    """A row for each canary and lane whose decisive margins were measured."""
     return [
-        (m.slice, number(m.reference_value), number(m.value), ratio_words(m), str(m.counts.scored))
+        {
+            "canary": m.slice,
+            "reference, nats": number(m.reference_value),
+            "branch": number(m.value),
+            "branch / reference [95 %]": ratio_words(m),
+            "items": str(m.counts.scored),
+        }
         for m in run.found(MARGIN_RATIO)
     ]
 
@@ -152,12 +145,12 @@ def ratio_words(m: Measurement) -> str:
     return f"{m.effect:.3f} " + (why_none(interval) or f"[{interval.lower:.3f}, {interval.upper:.3f}]")
 
 
-def other_rows(run: CanaryRun) -> list[tuple[str, ...]]:
-    """Everything else that was measured (schemas, wrong conclusions, counts), under OTHER_COLUMNS.
+def other_rows(run: CanaryRun) -> list[dict[str, str]]:
+    """Everything else that was measured (schemas, wrong conclusions, counts).
 
     Flips of a single canary's prompts are told by prompt.
     """
-    rows: list[tuple[str, ...]] = []
+    rows = []
     for m in run.measurements:
         if m.metric not in IN_TABLES and (m.metric != FLIPS or m.slice in TOTALS):
             metric = metric_of(m.probe, m.metric)
@@ -169,8 +162,17 @@ def other_rows(run: CanaryRun) -> list[tuple[str, ...]]:
             change = "–"
             if m.reference_value is not None:
                 change = _points(m.effect, m.effect_interval) if is_share else change_words(m)
-            values = (shown(m.reference_value), value, change)
-            rows.append((metric.label, m.slice, *values, str(m.counts.scored), str(m.counts.errored)))
+            rows.append(
+                {
+                    "figure": metric.label,
+                    "of": m.slice,
+                    "reference": shown(m.reference_value),
+                    "branch": value,
+                    "change [95 %]": change,
+                    "items": str(m.counts.scored),
+                    "errored": str(m.counts.errored),
+                }
+            )
     return rows
 
 
@@ -263,11 +265,6 @@ def _item_json(item: ItemOutcome, *, whole: bool = False) -> dict[str, Any]:
 
 def _json_number(value: float) -> float | str:
     return value if math.isfinite(value) else str(value)
-
-
-def table_rows(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> list[dict[str, str]]:
-    """Rows with their column names, as a page shows them."""
-    return [dict(zip(columns, row, strict=True)) for row in rows]
 
 
 def must_pass_rows(run: CanaryRun) -> list[dict[str, str]]:

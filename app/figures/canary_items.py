@@ -83,6 +83,12 @@ OUTCOMES: dict[str, Callable[[ItemOutcome], bool]] = {
     "at risk": lambda item: bool(at_risk([item])),
 }
 
+
+def _never(item: ItemOutcome) -> bool:
+    """For an outcome that does not exist."""
+    return False
+
+
 _LABELS = {
     "regression": ("✗ REGRESSION: only the reference is right", "red"),
     "improvement": ("↑ IMPROVEMENT: only the branch is right", "blue"),
@@ -102,31 +108,18 @@ class Filter:
     canary: str = ALL
     outcome: str = ALL
     lane: str = ALL
-    flips_only: bool = False
     must_pass_only: bool = False
     confirmed_only: bool = False
 
 
-@dataclass(frozen=True)
-class MarginPoint:
-    """One question's least decisive margins in nats, both finite; `outcome` is a name of `OUTCOMES`."""
-
-    name: str
-    reference: float
-    branch: float
-    outcome: str
-    detail: str
-
-
 def select(items: Sequence[ItemOutcome], chosen: Filter, lanes: CanaryLanes | None = None) -> list[ItemOutcome]:
     """Items that fit the filter, regressions of must-pass canaries first, then other regressions, then the rest."""
-    fits, lanes = OUTCOMES[chosen.outcome], lanes or CanaryLanes()
+    fits, lanes = OUTCOMES.get(chosen.outcome, _never), lanes or CanaryLanes()
     fitting = [
         item
         for item in items
         if chosen.canary in (ALL, item.group)
         and fits(item)
-        and (item.flip is not None or not chosen.flips_only)
         and (item.must_pass or not chosen.must_pass_only)
         and lanes.holds(chosen.lane, item)
         and (lanes.counts(chosen.lane, item) or not chosen.confirmed_only)
@@ -134,14 +127,9 @@ def select(items: Sequence[ItemOutcome], chosen: Filter, lanes: CanaryLanes | No
     return sorted(fitting, key=lambda item: (item.flip != "regression", not item.must_pass))
 
 
-def asked_for(items: Sequence[ItemOutcome], name: str, canary: str | None = None) -> list[ItemOutcome]:
+def asked_for(items: Sequence[ItemOutcome], name: str) -> list[ItemOutcome]:
     """Items that a link names: by the beginning of their key (8 characters at least), or by their own name."""
-    return [
-        item
-        for item in items
-        if canary in (None, ALL, item.group)
-        and (item.cluster == name or (len(name) >= 8 and item.item_key.startswith(name)))
-    ]
+    return [item for item in items if item.cluster == name or (len(name) >= 8 and item.item_key.startswith(name))]
 
 
 def outcome_label(item: ItemOutcome) -> tuple[str, str]:
@@ -166,22 +154,6 @@ def counts_by_canary(items: Sequence[ItemOutcome]) -> list[dict[str, str]]:
 def risk_rows(items: Sequence[ItemOutcome]) -> list[dict[str, str]]:
     """Right answers that may turn next, the least margin first."""
     return [{"question": item.cluster, "margin": margin_words(item) or "–"} for item in at_risk(items)]
-
-
-def margin_points(items: Sequence[ItemOutcome]) -> tuple[list[MarginPoint], int]:
-    """The margins that can be drawn, and how many questions have margins that cannot (infinite, or no number)."""
-    points, undrawn = [], 0
-    for item in items:
-        reference, branch = (details_of(side).margin for side in (item.reference, item.branch))
-        if reference is None or branch is None:
-            continue
-        if not (math.isfinite(reference.nats) and math.isfinite(branch.nats)):
-            undrawn += 1
-            continue
-        outcome = next((name for name in _LABELS if OUTCOMES[name](item)), "not scored")
-        detail = f"{item.cluster}: {margin_words(item)}"
-        points.append(MarginPoint(item.cluster, reference.nats, branch.nats, outcome, detail))
-    return points, undrawn
 
 
 def choices(item: ItemOutcome) -> list[Choice]:

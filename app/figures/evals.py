@@ -4,7 +4,6 @@ import json
 import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from q36eval.app.figures.answers import Choice, Held, shortened
@@ -22,29 +21,15 @@ from q36eval.reports.evals_figures import (
 from q36eval.reports.story import NOT_RIGHT, not_right_cell, not_right_text, unable_words
 from q36eval.reports.text import number
 
-GROUP_COLUMNS = (
-    "group",
-    "score",
-    "reference",
-    "recovery [95 %]",
-    "lost",
-    "gained",
-    "answers changed",
-    "items",
-    "errored",
-    "seconds",
-)
-PART_COLUMNS = ("score", "reference", "recovery [95 %]", "items", "errored", NOT_RIGHT)
-PERPLEXITY_COLUMNS = ("perplexity of", "per token", "per word", "tokens", "errored")
 
-
-def group_rows(figures: EvalsFigures, seconds: dict[str, float] | None = None) -> list[tuple[str, ...]]:
-    """A row for each group and the suite, under GROUP_COLUMNS; `seconds` by the name of a group's slice."""
+def group_rows(figures: EvalsFigures, seconds: dict[str, float] | None = None) -> list[dict[str, str]]:
+    """A row for each group and the suite; with the branch's `seconds` by the name of a group's slice, where given."""
     rows = []
     for group in figures.groups():
-        taken = (seconds or {}).get(group.name)
-        cells = group_cells(group) | {"seconds": "–" if taken is None else f"{taken:.1f}"}
-        rows.append(tuple(cells[name] for name in GROUP_COLUMNS))
+        cells = {name: cell for name, cell in group_cells(group).items() if name != NOT_RIGHT}
+        if seconds is not None:
+            cells["seconds"] = f"{seconds[group.name]:.1f}" if group.name in seconds else "–"
+        rows.append(cells)
     return rows
 
 
@@ -57,21 +42,23 @@ def answer_words(figures: EvalsFigures) -> list[str]:
     return [*sentences, *unable_words(groups)]
 
 
-def length_rows(figures: EvalsFigures, group: str) -> list[tuple[str, ...]]:
-    """A row for each length, its tokens and then PART_COLUMNS."""
-    return [(f"{each.length:,}", *_part_cells(each.accuracy, each.recovery)) for each in figures.lengths(group)]
+def length_rows(figures: EvalsFigures, group: str) -> list[dict[str, str]]:
+    """A row for each length in tokens."""
+    return [
+        {f"{group} by tokens": f"{each.length:,}"} | _part_cells(each.accuracy, each.recovery)
+        for each in figures.lengths(group)
+    ]
 
 
-def _part_cells(accuracy: Measurement, recovery: Measurement | None) -> tuple[str, ...]:
-    """Under PART_COLUMNS."""
-    return (
-        percent(accuracy.value),
-        percent(accuracy.reference_value),
-        recovery_words(recovery),
-        str(accuracy.counts.scored),
-        str(accuracy.counts.errored),
-        not_right_cell(accuracy.causes),
-    )
+def _part_cells(accuracy: Measurement, recovery: Measurement | None) -> dict[str, str]:
+    return {
+        "score": percent(accuracy.value),
+        "reference": percent(accuracy.reference_value),
+        "recovery [95 %]": recovery_words(recovery),
+        "items": str(accuracy.counts.scored),
+        "errored": str(accuracy.counts.errored),
+        NOT_RIGHT: not_right_cell(accuracy.causes),
+    }
 
 
 def tasks_of(figures: EvalsFigures, group: str) -> list[GroupFigures]:
@@ -81,24 +68,24 @@ def tasks_of(figures: EvalsFigures, group: str) -> list[GroupFigures]:
     return [part for part in figures.slices(group) if part.name not in lengths]
 
 
-def task_rows(figures: EvalsFigures, group: str) -> list[tuple[str, ...]]:
-    """A row for each task of a group, its name and then PART_COLUMNS."""
+def task_rows(figures: EvalsFigures, group: str) -> list[dict[str, str]]:
+    """A row for each task of a group."""
     return [
-        (part.name.removeprefix(f"{group}/"), *_part_cells(part.accuracy, part.recovery))
+        {"task": part.name.removeprefix(f"{group}/")} | _part_cells(part.accuracy, part.recovery)
         for part in tasks_of(figures, group)
     ]
 
 
-def perplexity_rows(figures: EvalsFigures) -> list[tuple[str, ...]]:
-    """A row for all documents and for each slice of them, under PERPLEXITY_COLUMNS."""
+def perplexity_rows(figures: EvalsFigures) -> list[dict[str, str]]:
+    """A row for all documents and for each slice of them."""
     return [
-        (
-            perplexity.name,
-            ratio_words(perplexity.token),
-            ratio_words(perplexity.word),
-            f"{perplexity.token.counts.scored:,}",
-            f"{perplexity.token.counts.errored:,}",
-        )
+        {
+            "perplexity of": perplexity.name,
+            "per token": ratio_words(perplexity.token),
+            "per word": ratio_words(perplexity.word),
+            "tokens": f"{perplexity.token.counts.scored:,}",
+            "errored": f"{perplexity.token.counts.errored:,}",
+        }
         for perplexity in figures.perplexities()
     ]
 
@@ -184,37 +171,6 @@ def choice_margin(answer: Answer) -> float | None:
 DIRECTIONS = {"lost": "regression", "gained": "improvement"}
 
 
-@dataclass(frozen=True)
-class RecoveryPoint:
-    """A recovery to draw, as a share of the reference; a bound is None where it is not identified."""
-
-    name: str
-    value: float
-    lower: float | None
-    upper: float | None
-    detail: str
-
-
-@dataclass(frozen=True)
-class ScorePair:
-    """One task's score under both deployments, for tasks whose recovery was not measured."""
-
-    name: str
-    reference: float
-    branch: float
-    items: int
-
-
-def score_pairs(figures: EvalsFigures, group: str) -> list[ScorePair]:
-    """The tasks of a group that have a score under both, the most lost first."""
-    pairs = []
-    for part in tasks_of(figures, group):
-        ours, theirs = part.accuracy.value, part.accuracy.reference_value
-        if theirs is not None and math.isfinite(ours) and math.isfinite(theirs):
-            pairs.append(ScorePair(part.name.removeprefix(f"{group}/"), theirs, ours, part.accuracy.counts.scored))
-    return sorted(pairs, key=lambda pair: (pair.branch - pair.reference, pair.name))
-
-
 def flip_rows(flips: Iterable[ItemOutcome]) -> list[dict[str, str]]:
     """One row of plain text per flip."""
     return [
@@ -257,29 +213,7 @@ def _shares(likelihoods: object, said: str | None) -> dict[str, Held]:
     }
 
 
-def task_points(figures: EvalsFigures, group: str) -> list[RecoveryPoint]:
-    """The tasks of a group, the least recovered first; what has no recovery cannot be drawn."""
-    pairs = ((part.name.removeprefix(f"{group}/"), part.recovery) for part in tasks_of(figures, group))
-    return sorted(_points(pairs), key=lambda point: (point.value, point.name))
-
-
-def length_points(figures: EvalsFigures, group: str) -> list[RecoveryPoint]:
-    """The lengths of a group in tokens, ascending."""
-    return _points((f"{length.length:,}", length.recovery) for length in figures.lengths(group))
-
-
-def _points(pairs: Iterable[tuple[str, Measurement | None]]) -> list[RecoveryPoint]:
-    return [_point(name, m) for name, m in pairs if m is not None and math.isfinite(m.value)]
-
-
-def _point(name: str, m: Measurement) -> RecoveryPoint:
-    bounds = (m.effect_interval.lower, m.effect_interval.upper)
-    lower, upper = (bound if math.isfinite(bound) else None for bound in bounds)
-    detail = f"{name}: {recovery_words(m)}, {m.counts.scored} items"
-    return RecoveryPoint(name=name, value=m.value, lower=lower, upper=upper, detail=detail)
-
-
 def select(flips: Sequence[ItemOutcome], group: str = ALL, direction: str = ALL) -> list[ItemOutcome]:
     """The flips of one group and direction (a key of DIRECTIONS), or of `ALL`."""
-    wanted = DIRECTIONS.get(direction)
-    return [flip for flip in flips if group in (ALL, flip.group) and wanted in (None, flip.flip)]
+    wanted = (ALL, DIRECTIONS.get(direction))[direction != ALL]
+    return [flip for flip in flips if group in (ALL, flip.group) and wanted in (ALL, flip.flip)]

@@ -1,15 +1,13 @@
-"""What people read of a KL run: its headline, its breakdowns and its plots' points, from the measurements. Pure."""
+"""What people read of a KL run: its headline, its breakdowns and its attribution, from the measurements. Pure."""
 
 import math
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 
-from q36eval.gate.noise import floor_metric
-from q36eval.gate.report import GateReport
 from q36eval.history import SeriesRun
 from q36eval.metrics import ALL, METRICS
 from q36eval.records import Interval, Measurement, ProbeName
+from q36eval.reports.plots import BLUE, COLOURS, Row
 from q36eval.reports.text import number
 from q36eval.token_files import WorstToken
 
@@ -18,6 +16,9 @@ GROUPINGS = {
     "kind": "kind of token",
     "position": "tokens to the left",
 }
+DIRECTIONS = {"alone": BLUE, "restored": COLOURS["INCONCLUSIVE"]}
+"""How an attribution tried a part: quantized alone, or restored in the branch; with the colour of each."""
+
 _GROUPED = re.compile(r"^(kind|position)=(.*)$", re.DOTALL)
 
 HEADLINE = (
@@ -29,40 +30,6 @@ HEADLINE = (
     "perplexity",
 )
 """The metrics over all tokens, in order; an indented one says more of that before it."""
-
-
-@dataclass(frozen=True)
-class Row:
-    """A headline figure as text; `interval` holds at 95 %, each bound at 97.5 %, unless it says what is missing."""
-
-    name: str
-    value: str
-    interval: str
-    tokens: str
-
-
-@dataclass(frozen=True)
-class GroupRow:
-    """A group's figures as text; a dash where there is none."""
-
-    name: str
-    tokens: str
-    kl: str
-    kl_interval: str
-    p99: str
-    top1: str
-    perplexity_ratio: str
-
-
-@dataclass(frozen=True)
-class Point:
-    """A group's mean KL to draw, in nats/token; bounds are None where there is none."""
-
-    name: str
-    tokens: int
-    mean: float
-    lower: float | None
-    upper: float | None
 
 
 class KLFigures:
@@ -80,8 +47,9 @@ class KLFigures:
         """One measurement, if it was made."""
         return self._found.get((metric, slice_name))
 
-    def headline(self) -> list[Row]:
-        """The figures over all tokens."""
+    def headline(self) -> list[dict[str, str]]:
+        """The figures over all tokens as text; an interval holds at 95 %, each bound at 97.5 %, unless it says what is
+        missing."""
         rows = []
         for line in HEADLINE:
             name = line.strip()
@@ -107,75 +75,42 @@ class KLFigures:
         names = dict.fromkeys(name for metric, name in self._found if metric in told and name != ALL)
         return [name for name in names if grouping_of(name)[0] == grouping]
 
-    def rows(self, grouping: str) -> list[GroupRow]:
-        """The figures of each group."""
-        return [self._group_row(name) for name in self.groups(grouping)]
+    def rows(self, grouping: str) -> list[dict[str, str]]:
+        """The figures of each group as text; a dash where there is none."""
+        title = f"by {GROUPINGS[grouping]}"
+        return [{title: grouping_of(name)[1], **self._group_row(name)} for name in self.groups(grouping)]
 
-    def points(self, grouping: str) -> list[Point]:
-        """Each group's mean KL and interval, to draw."""
-        return [_point(grouping_of(m.slice)[1], m) for m in self._of("kl_divergence", self.groups(grouping))]
-
-    def floor(self, slice_name: str = ALL) -> float | None:
-        """What the reference diverges from itself by in a slice, in nats/token; None where it was not measured."""
-        measurement = self.get(floor_metric("kl_divergence"), slice_name)
-        return None if measurement is None or not math.isfinite(measurement.value) else measurement.value
-
-    def floors(self, grouping: str) -> dict[str, float]:
-        """The floor of each group that has one, by the group's name."""
-        pairs = ((grouping_of(name)[1], self.floor(name)) for name in self.groups(grouping))
-        return {name: value for name, value in pairs if value is not None}
-
-    def headline_words(self) -> list[tuple[str, str, str]]:
-        """The four figures to know first: name, value, interval or reference."""
-        shown = (("kl_divergence", "Mean KL, nats"), ("kl_p99", "99 % of tokens below, nats"))
-        measured = [(name, self.get(metric)) for metric, name in shown]
-        words = [(name, number(m.value), interval_words(m.effect_interval)) for name, m in measured if m is not None]
-        top1, perplexity = self.get("top1_agreement"), self.get("perplexity")
-        if top1 is not None:
-            words.append(("Same likeliest token", f"{top1.value:.2%}", _percent_interval(top1.effect_interval)))
-        if perplexity is not None:
-            interval = _fixed(perplexity.effect_interval, 4)
-            words.append(("Perplexity, branch / reference", f"{perplexity.effect:.4f}", interval))
-        return words
-
-    def classes(self) -> dict[str, list[Point]]:
-        """Of an attribution: KL by class of tensors, what each costs alone, and what restoring it gives back."""
-        by_direction: dict[str, list[Point]] = {}
+    def attributed(self) -> list[Row]:
+        """Of an attribution the KL by class of tensors, the most first, then by run of layers, in their order: what
+        each costs alone, and what restoring it gives back."""
+        rows = []
         for (metric, name), m in self._found.items():
             direction, _, suspect = name.partition("/")
-            if metric == "attributed_kl" and suspect and re.match(r"^layers? \d", suspect) is None:
-                by_direction.setdefault(direction, []).append(_point(suspect, m))
-        return {direction: sorted(points, key=lambda p: -p.mean) for direction, points in by_direction.items()}
-
-    def layers(self) -> dict[str, list[Point]]:
-        """Of an attribution: KL by run of layers, in the order of the layers; what each costs alone, and restored."""
-        by_direction: dict[str, list[tuple[int, Point]]] = {}
-        for (metric, name), m in self._found.items():
-            match = re.match(r"^(restored|alone)/layers? (\d+)(?:-\d+)?$", name)
-            if metric == "attributed_kl" and match is not None:
-                direction, first = match.groups()
-                by_direction.setdefault(direction, []).append((int(first), _point(name.split("/", 1)[1], m)))
-        return {
-            direction: [p for _, p in sorted(pairs, key=lambda x: x[0])] for direction, pairs in by_direction.items()
-        }
+            if metric == "attributed_kl" and direction in DIRECTIONS and suspect:
+                layer = re.match(r"^layers? (\d+)(?:-\d+)?$", suspect)
+                words = f"{number(m.effect)} {interval_words(m.effect_interval)}"
+                bounds = m.effect_interval
+                row = Row(f"{suspect}, {direction}", words, m.effect, bounds.lower, bounds.upper, DIRECTIONS[direction])
+                order = (direction, 0, -m.effect) if layer is None else (direction, 1, int(layer[1]))
+                rows.append((order, row))
+        return [row for _, row in sorted(rows, key=lambda pair: pair[0])]
 
     def _of(self, metric: str, names: Sequence[str]) -> list[Measurement]:
         return [self._found[metric, name] for name in names if (metric, name) in self._found]
 
-    def _group_row(self, name: str) -> GroupRow:
+    def _group_row(self, name: str) -> dict[str, str]:
         kl, p99, top1 = (self.get(metric, name) for metric in ("kl_divergence", "kl_p99", "top1_agreement"))
         perplexity = self.get("perplexity", name)
         census = self.get("non_finite_tokens", name)
         broken = f" + {census.value:,.0f} not finite" if census is not None and census.value else ""
-        return GroupRow(
-            name=grouping_of(name)[1],
-            tokens=f"{0 if kl is None else kl.counts.scored:,}{broken}",
-            kl=number(None if kl is None else kl.value),
-            kl_interval="–" if kl is None else interval_words(kl.effect_interval),
-            p99=number(None if p99 is None else p99.value),
-            top1="–" if top1 is None else f"{top1.value:.2%}",
-            perplexity_ratio="–" if perplexity is None else f"{perplexity.effect:.4f}",
-        )
+        return {
+            "tokens": f"{0 if kl is None else kl.counts.scored:,}{broken}",
+            "mean KL": number(None if kl is None else kl.value),
+            "95 % interval": "–" if kl is None else interval_words(kl.effect_interval),
+            "99 %": number(None if p99 is None else p99.value),
+            "same top": "–" if top1 is None else f"{top1.value:.2%}",
+            "ppl ratio": "–" if perplexity is None else f"{perplexity.effect:.4f}",
+        }
 
 
 def grouping_of(slice_name: str) -> tuple[str, str]:
@@ -193,47 +128,21 @@ def interval_words(interval: Interval) -> str:
     return f"[{number(lower)}, {number(upper)}]"
 
 
-def _percent_interval(interval: Interval) -> str:
-    return f"[{interval.lower:.2%}, {interval.upper:.2%}]"
-
-
-def _row(label: str, m: Measurement) -> Row:
+def _row(label: str, m: Measurement) -> dict[str, str]:
     tokens = f"{m.counts.scored:,}" + (f" of {m.counts.total:,}" if m.counts.errored else "")
+    bounds = m.effect_interval
+    value, interval = f"{number(m.value)}{' nats' if m.unit == 'nats/token' else ''}", interval_words(bounds)
     if m.estimator == "perplexity":
-        ratio = f"ratio {m.effect:.4f} {_fixed(m.effect_interval, 4)}"
-        return Row(label, f"{number(m.value)} (ref {number(m.reference_value)})", ratio, tokens)
-    if METRICS[ProbeName.KL, m.metric].is_share:
-        return Row(label, f"{m.value:.2%}", _percent_interval(m.effect_interval), tokens)
-    unit = " nats" if m.unit == "nats/token" else ""
-    return Row(label, f"{number(m.value)}{unit}", interval_words(m.effect_interval), tokens)
-
-
-def _fixed(interval: Interval, digits: int) -> str:
-    if interval.method.startswith("none"):
-        return interval_words(interval)
-    return f"[{interval.lower:.{digits}f}, {interval.upper:.{digits}f}]"
-
-
-def _point(name: str, m: Measurement) -> Point:
-    bounds = (m.effect_interval.lower, m.effect_interval.upper)
-    lower, upper = (bound if math.isfinite(bound) else None for bound in bounds)
-    return Point(name=name, tokens=m.counts.scored, mean=m.effect, lower=lower, upper=upper)
+        fixed = interval if bounds.method.startswith("none") else f"[{bounds.lower:.4f}, {bounds.upper:.4f}]"
+        value, interval = f"{number(m.value)} (ref {number(m.reference_value)})", f"ratio {m.effect:.4f} {fixed}"
+    elif METRICS[ProbeName.KL, m.metric].is_share:
+        value, interval = f"{m.value:.2%}", f"[{bounds.lower:.2%}, {bounds.upper:.2%}]"
+    return {"figure": label, "value": value, "95 % interval": interval, "tokens": tokens}
 
 
 def attribution_of(runs: Sequence[SeriesRun]) -> SeriesRun | None:
     """The newest attribution among a branch's finished runs (`History.series_runs`: oldest first)."""
     return next((run for run in reversed(runs) if "attribute" in run.suites), None)
-
-
-def margins_by_group(report: GateReport | None, grouping: str) -> dict[str, float]:
-    """The greatest mean KL that the policy allows each group of a grouping, by the group's name."""
-    margins = {}
-    for result in () if report is None else report.criteria:
-        judged = result.probe is ProbeName.KL and result.metric == "kl_divergence" and result.margin.kind == "max_value"
-        kind, name = grouping_of(result.slice)
-        if judged and kind == grouping:
-            margins[name] = result.margin.value
-    return margins
 
 
 def select_worst(worst: Sequence[WorstToken], of: str = ALL, kind: str = ALL) -> list[WorstToken]:

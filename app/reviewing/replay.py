@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
@@ -14,6 +13,7 @@ from q36eval.history import History, RunRecord
 from q36eval.history.decisions import replayed, under
 from q36eval.records import Record
 from q36eval.reports import Document, to_json
+from q36eval.reports.text import margin_text
 
 
 @dataclass(frozen=True)
@@ -43,11 +43,6 @@ class Replay:
     def same_verdicts(self) -> bool:
         """Whether both give the same exit code, and the whole, every lane and every criterion the same verdict."""
         return _verdicts(json.loads(self.kept)) == _verdicts(json.loads(self.again))
-
-    @property
-    def differs_in_rounding_only(self) -> bool:
-        """Whether all that differs are figures, by less than a billionth: other arithmetic, and every verdict alike."""
-        return all(_alike(json.loads(self.kept), json.loads(self.again)))
 
 
 def replay(history: History, run: RunRecord) -> Replay:
@@ -80,20 +75,6 @@ def differences(kept: Any, again: Any, path: str = "") -> Iterator[str]:
             yield from differences(mine.get(name), theirs.get(name), f"{path}[{name}]")
     elif kept != again or type(kept) is not type(again):
         yield f"{path}: {_short(kept)} -> {_short(again)}"
-
-
-def _alike(kept: Any, again: Any) -> Iterator[bool]:
-    """Of every value of two documents whether it is the same, figures to within a billionth."""
-    if isinstance(kept, dict) and isinstance(again, dict) and kept.keys() == again.keys():
-        for key in kept:
-            yield from _alike(kept[key], again[key])
-    elif isinstance(kept, list) and isinstance(again, list) and len(kept) == len(again):
-        for one, other in zip(kept, again, strict=True):
-            yield from _alike(one, other)
-    elif isinstance(kept, float) and isinstance(again, float):
-        yield math.isclose(kept, again, rel_tol=1e-9)
-    else:
-        yield kept == again and type(kept) is type(again)
 
 
 def _verdicts(document: dict[str, Any]) -> tuple[object, ...]:
@@ -185,6 +166,4 @@ def _verdict(result: CriterionResult | None) -> str | None:
 
 
 def _margin(result: CriterionResult | None) -> str | None:
-    from q36eval.reports.text import margin_text
-
     return None if result is None else margin_text(result.margin, result.unit)

@@ -14,7 +14,7 @@ from pathlib import Path
 from benchmarks.sandbox.ladder import LADDER_BITS, fp8_blocks, make_rung, round_to_integers
 from q36eval.app.cli.options import load_policy, open_history
 from q36eval.app.cli.progress import ConsoleProgress
-from q36eval.app.figures.evals import GROUP_COLUMNS, group_rows, seconds_by_group
+from q36eval.app.figures.evals import group_rows, seconds_by_group
 from q36eval.app.targets import load_family, resolve
 from q36eval.config import Family, Paths
 from q36eval.history import History, RunRecord
@@ -66,11 +66,11 @@ def _cell(measurement: Measurement | None) -> str:
     return f"{measurement.value:.1%} ({measurement.effect:+.3f} {bounds})"
 
 
-def evals_of(run: RunRecord, history: History) -> list[str]:
+def evals_of(run: RunRecord, history: History) -> list[dict[str, str]]:
     """A branch's eval groups and its suite as rows of a second table."""
     figures = EvalsFigures(history.measurements(run.id))
     seconds = seconds_by_group(history.items(run.id, ProbeName.EVALS), figures)
-    return [f"| `{run.branch}` | " + " | ".join(cells) + " |" for cells in group_rows(figures, seconds)]
+    return [{"branch": f"`{run.branch}`", **cells} for cells in group_rows(figures, seconds)]
 
 
 def _rung(reference: Path, folder: Path, bits: int) -> Path:
@@ -99,7 +99,7 @@ def main(names: Collection[str] = ()) -> None:
     reference = resolve(family.reference, family, paths)
     print("| branch | " + " | ".join(title for title, _ in COLUMNS) + " | verdict |", flush=True)
     print("|---" * (len(COLUMNS) + 2) + "|", flush=True)
-    eval_rows = []
+    eval_rows: list[dict[str, str]] = []
     for target in targets(family, paths):
         if names and target.name not in names:
             continue
@@ -115,9 +115,9 @@ def main(names: Collection[str] = ()) -> None:
             run = measure(request, paths, history, progress)
         print(row(run, history), flush=True)
         eval_rows += evals_of(run, history)
-    print("\n| branch | " + " | ".join(GROUP_COLUMNS) + " |")
-    print("|---" * (len(GROUP_COLUMNS) + 1) + "|")
-    print("\n".join(eval_rows), flush=True)
+    header = list(eval_rows[0]) if eval_rows else []
+    for cells in (header, ["---"] * len(header), *(list(cells.values()) for cells in eval_rows)):
+        print(f"| {' | '.join(cells)} |", flush=True)
 
 
 def canary_row(run: RunRecord, history: History) -> str:

@@ -89,14 +89,18 @@ def _matters(gap: Gap, deciding: "Sequence[CriterionResult]") -> bool:
 
 
 def _lane_line(lane: "LaneResult", document: Document) -> "Text":
-    """The lane's verdict, and what decided it or has the smallest headroom, by the first name."""
-    line = _text("").append(f"  {lane.lane:<12}").append_text(_text(lane.headline, STYLES[lane.verdict]))
+    """The lane's verdict, and the first of the criteria that decided it."""
+    line = _lane(lane)
     if lane.decisive:
         criteria = by_id(document.report)
         first, *others = worst_first(criteria[name] for name in lane.decisive if name in criteria)
         line.append("  by ").append_text(_text(first.heading))
         line.append(f" and {len(others)} more" if others else "")
     return line
+
+
+def _lane(lane: "LaneResult") -> "Text":
+    return _text("").append(f"  {lane.lane:<12}").append_text(_text(lane.headline, STYLES[lane.verdict]))
 
 
 def _rests_on(document: Document) -> Iterator[str]:
@@ -192,7 +196,7 @@ def _one_line(text: "Text") -> "Text":
 
 def _lane_lines(document: Document) -> Iterator["Text"]:
     for lane in document.report.lanes:
-        line = _text("").append(f"  {lane.lane:<12}").append_text(_text(lane.headline, STYLES[lane.verdict]))
+        line = _lane(lane)
         how, names = document.deciding_lane(lane)
         if lane.decisive:
             line.append(f"  {how} ").append_text(_text(", ".join(names)))

@@ -4,7 +4,7 @@ What was not measured, and why, is worked out here alone (`not_measured`).
 """
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -211,6 +211,11 @@ class Document:
         lengths = effective_lengths(self.evals, recovery_asked(self.report))
         return tuple(map(effective_words, lengths.values()))
 
+    @property
+    def provenance(self) -> tuple[tuple[str, str], ...]:
+        """What was judged, when and with what."""
+        return () if self.run is None else tuple(provenance_of(self.run))
+
     def deciding_lane(self, lane: LaneResult) -> tuple[str, tuple[str, ...]]:
         """What decided a lane: how that is called, and the criteria's names."""
         results = story.decided_by(self.report, lane)
@@ -239,3 +244,35 @@ def _row(result: CriterionResult) -> Row:
         verdict_text(result),
     )
     return Row(result, dict(zip(COLUMNS, texts, strict=True)))
+
+
+def provenance_of(run: "RunRecord") -> Iterator[tuple[str, str]]:
+    """When it ran, with which code, packages and questions, and the identities of both sides."""
+    yield "started", f"{run.started:%Y-%m-%d %H:%M:%S} UTC"
+    if run.finished is not None:
+        yield "finished", f"{run.finished:%Y-%m-%d %H:%M:%S} UTC"
+    yield from ((f"seconds, {name}", number(seconds)) for name, seconds in sorted(run.timings.items()))
+    for whose, identity in (("branch", run.identity), ("reference", run.reference_identity)):
+        known = {} if identity is None else identity.model_dump()
+        yield from ((f"{whose}: {name.replace('_', ' ')}", _value(value)) for name, value in known.items())
+    yield from ((f"suite of {probe}", sha256) for probe, sha256 in sorted(run.suites.items()))
+    yield from ((name.replace("_", " "), _value(value)) for name, value in sorted(run.provenance.items()))
+
+
+def _value(value: object) -> str:
+    """What was recorded, in words: nested names and values, a dash for what is not there."""
+    if isinstance(value, dict):
+        return ", ".join(map(_named, value.items())) or "–"
+    if isinstance(value, list | tuple):
+        return ", ".join(map(_value, value)) or "–"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, float):
+        return number(value)
+    return "–" if value is None else str(value)
+
+
+def _named(entry: tuple[str, object]) -> str:
+    name, value = entry
+    words = name.replace("_", " ")
+    return f"{words} ({_value(value)})" if isinstance(value, dict) else f"{words} {_value(value)}"

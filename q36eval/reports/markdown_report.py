@@ -6,22 +6,8 @@ from q36eval.inert_text import fenced, html, markdown
 from q36eval.reports.deciding_answers import ANSWERS_TITLE
 from q36eval.reports.document import Document
 from q36eval.reports.evals_figures import group_cells, ratio_words
-from q36eval.reports.story import NOT_RIGHT
 from q36eval.reports.templates import render
 from q36eval.reports.text import COLUMNS, verdict_text
-
-EVALS_HEADER = (
-    "group",
-    "score",
-    "reference",
-    "recovery [95 %]",
-    "lost",
-    "gained",
-    "answers changed",
-    "items",
-    "errored",
-    NOT_RIGHT,
-)
 
 
 def to_markdown(document: Document, *, folded: bool = False, brief: bool = False) -> str:
@@ -40,7 +26,6 @@ def to_markdown(document: Document, *, folded: bool = False, brief: bool = False
         brief=brief,
         answers_title=ANSWERS_TITLE,
         columns=COLUMNS,
-        evals_header=EVALS_HEADER,
         evals=list(map(group_cells, document.evals.groups())),
         html=lambda text: Markup(html(text)),
         fenced=lambda text: Markup("\n".join(fenced(text))),

@@ -4,12 +4,22 @@ from collections.abc import Sequence
 from datetime import date
 from pathlib import Path
 
+from q36eval.canaries.outcomes import question_name
 from q36eval.gate import Policy, Stage, StageState
 from q36eval.gate.declaration import DECLARED, declaration
 from q36eval.history import History, RunRecord
 from q36eval.history.decisions import circumstances_on, decided, evidence_of
-from q36eval.records import Answer, DeploymentIdentity, ItemOutcome, Measurement, ProbeFailure, ProbeName
-from tests.q36eval.gate.evidence import accuracy, census, failure_rate, named, small_policy
+from q36eval.records import (
+    Answer,
+    Clusters,
+    DeploymentIdentity,
+    ItemOutcome,
+    Lane,
+    Measurement,
+    ProbeFailure,
+    ProbeName,
+)
+from tests.q36eval.gate.evidence import accuracy, census, failure_rate, measurement, named, only, small_policy
 
 ITEMS = 200
 STAGES = (Stage(name="weights", state=StageState.MEASURED, items=1, planned=1),)
@@ -92,3 +102,45 @@ def judge_run(
     circumstances = circumstances_on(history, run, on, require_sign_off=require_sign_off)
     run = history.update_run(run.id, circumstances=circumstances)
     return history.finish_run(run.id, decided(rules, evidence_of(history, run, circumstances, STAGES), circumstances))
+
+
+PARTING = {"position": 7, "said": " A", "top": [[" A", -0.05], [" B", -3.1]]}
+OTHER = {"position": 7, "said": " B", "top": [[" B", -0.4], [" A", -1.2]]}
+
+
+def judge_flips(history: History, flipped: dict[str, int], *, family: str = "sandbox") -> RunRecord:
+    """A run that counts flips of required prompts, that many of the 20 of each canary, with their outcomes."""
+    rules = only("max_count", 0, id="flips", probe="canaries", metric="must_pass_flips", lanes=tuple(Lane))
+    rules = rules.model_copy(update={"criteria": (*rules.criteria, small_policy().criteria[2])})
+    run = history.start_run(
+        family=family,
+        branch="main",
+        policy=rules,
+        identity=IDENTITY,
+        reference_identity=REFERENCE,
+        provenance={DECLARED: declaration(rules).model_dump(mode="json")},
+    )
+    right = Answer(score=1.0, text="Shop A.", detail={"divergence": PARTING, "repeats": [{"score": 1.0}]})
+    wrong = Answer(score=0.0, text="Shop B.", detail={"divergence": OTHER, "repeats": [{"score": 0.0}]})
+    asked = [
+        ItemOutcome(
+            probe=ProbeName.CANARIES,
+            group=canary,
+            item_key=f"{canary} {number}",
+            cluster=f"{canary}/{number}",
+            prompt="Which shop is cheaper?",
+            must_pass=True,
+            branch=wrong if number < lost else right,
+            reference=right,
+        )
+        for canary, lost in flipped.items()
+        for number in range(20)
+    ]
+    flips, names = tuple(1.0 - (one.branch.score or 0.0) for one in asked), tuple(map(question_name, asked))
+    clusters = Clusters(units=(1,) * len(asked), branch=flips, errored=(0,) * len(asked), names=names)
+    history.add_measurement(run.id, measurement(ProbeName.CANARIES, "must_pass_flips", clusters, "census"))
+    history.add_measurement(run.id, census(ProbeName.WEIGHTS, "integrity_faults", 0))
+    history.add_items(run.id, asked)
+    circumstances = circumstances_on(history, run, run.started.date())
+    run = history.update_run(run.id, circumstances=circumstances)
+    return history.finish_run(run.id, decided(rules, evidence_of(history, run, circumstances), circumstances))

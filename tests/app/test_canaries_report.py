@@ -53,16 +53,16 @@ def test_rates_are_those_of_the_measurements_and_differences_those_of_passing(ru
     found = CanaryRun.of(run[0].measurements(run[1].id), run[0].items(run[1].id))
     rate = found.get("failure_rate", "discount")
     assert rate is not None
-    rows = {row[0]: row for row in rate_rows(found)}
+    rows = {row["canary"]: tuple(row.values()) for row in rate_rows(found)}
     assert next(iter(rows)) == "discount", "canaries come before their sums"
     assert rows["discount"][1:3] == ("75.0 %", "75.0 %")
     assert rows["discount"][5:] == ("1", "1", "1", "branch 1 errored, 1 wrong; reference 1 wrong")
     assert fails_words(rate.model_copy(update={"value": math.nan})).startswith("– of")
     worse = [item(f"discount/{n}", answer(1.0), answer(float(n > 7))) for n in range(10)]
-    lost = next(row[3] for row in rate_rows(CanaryRun.of(measured(worse), worse)) if row[0] == "discount")
-    assert lost.startswith("-80.0 % [-"), "what fails more passes less, and its interval with it"
-    margins = {row[0]: row for row in margin_rows(found)}
-    assert margins["discount"][-1] == "3", "questions without a margin are not counted"
+    lost = next(row for row in rate_rows(CanaryRun.of(measured(worse), worse)) if row["canary"] == "discount")
+    assert lost["difference [95 %]"].startswith("-80.0 % [-"), "what fails more passes less, and its interval with it"
+    margins = {row["canary"]: row for row in margin_rows(found)}
+    assert margins["discount"]["items"] == "3", "questions without a margin are not counted"
 
 
 @pytest.mark.parametrize("odd", [3, ["odd"], {"nats": "x"}, [{"code": 1}]])

@@ -3,7 +3,7 @@
 import math
 from pathlib import Path
 
-from q36eval.app.dashboard.drawing.kl_charts import histogram_figure, layers_figure, marks_of, points_figure
+from q36eval.app.dashboard.drawing.charts import histogram_figure
 from q36eval.app.figures.kl import KLFigures, attribution_of, grouping_of
 from q36eval.history import History, RunRecord
 from q36eval.provenance import provenance
@@ -27,16 +27,15 @@ def test_slice_names_fall_into_groupings() -> None:
     names = ("all", "czech", "position=0-63", "position=64-127")
     figures = KLFigures([mean("kl_divergence", name, SPREAD) for name in names])
     assert figures.groups("slice") == ["czech"]
-    assert [point.name for point in figures.points("position")] == ["0-63", "64-127"]
-    assert [row.name for row in figures.rows("position")] == ["0-63", "64-127"]
+    assert [next(iter(row.values())) for row in figures.rows("position")] == ["0-63", "64-127"]
 
 
 def test_layers_are_in_their_own_order_by_direction() -> None:
     suspects = ("alone/layers 10-11", "alone/layer 2", "alone/routed experts", "alone/routed experts, layer 2")
-    found = KLFigures([mean("attributed_kl", name, SPREAD) for name in (*suspects, "restored/layer 2")]).layers()
-    assert [point.name for point in found["alone"]] == ["layer 2", "layers 10-11"]
-    assert [point.name for point in found["restored"]] == ["layer 2"]
-    assert [trace.name for trace in layers_figure(found).data] == ["restored: KL falls by", "alone: KL is"]
+    others = ("restored/layer 2", "vllm/whole")
+    rows = KLFigures([mean("attributed_kl", name, SPREAD) for name in (*suspects, *others)]).attributed()
+    classes = ["routed experts, alone", "routed experts, layer 2, alone"]
+    assert [row.name for row in rows] == [*classes, "layer 2, alone", "layers 10-11, alone", "layer 2, restored"]
 
 
 def test_the_newest_attribution_of_the_same_branch_is_taken(tmp_path: Path) -> None:
@@ -66,13 +65,12 @@ def test_the_newest_attribution_of_the_same_branch_is_taken(tmp_path: Path) -> N
     assert attribution_of(history.series_runs("three", judged.family)) is None
 
 
-def test_the_histogram_holds_every_finite_token_and_hollow_points_have_no_interval() -> None:
+def test_the_histogram_holds_every_finite_token() -> None:
     import numpy as np
 
     divergences = np.array([0.0, 1e-14, 1e-5, 0.02, 0.02, 900.0, math.inf, math.nan])
-    (bars,) = histogram_figure(divergences, marks_of(0.02, 1e-5, None)).data
+    figure = histogram_figure(divergences, {"mean": 0.02, "noise floor": 1e-5, "margin": None})
+    (bars,) = figure.data
     assert sum(count or 0 for count in bars.y) == 6
     assert bars.y[0] == 2
-    one = KLFigures([mean("kl_divergence", "lone", [0.1]), mean("kl_divergence", "whole", SPREAD)])
-    (trace,) = points_figure(one.points("slice"), "slice").data
-    assert list(trace.marker.symbol) == ["circle-open", "circle"]
+    assert [line.x0 for line in figure.layout.shapes] == [0.02, 1e-5]

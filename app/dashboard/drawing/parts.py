@@ -1,46 +1,53 @@
-"""Pieces that several pages draw: choices that an address may make, badges, tables and charts that can be saved."""
+"""Pieces that several pages draw: headings, choices that an address may make, badges, tables and charts."""
 
 import csv
 import io
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any, NoReturn
 
 import plotly.graph_objects as go
 import streamlit as st
 
-from q36eval.app.dashboard.drawing.address import PAGE, number
-from q36eval.app.dashboard.drawing.head import name_tab
-from q36eval.app.dashboard.drawing.plain_table import plain_table
 from q36eval.app.dashboard.escape import line
 from q36eval.app.dashboard.history_reader import Reader
-from q36eval.app.dashboard.launch_options import Started
+from q36eval.app.dashboard.launch_options import Started, shown_source
 from q36eval.app.dashboard.verdict_style import AXES, look_of
 from q36eval.errors import UsageError
 from q36eval.gate.report import CriterionVerdict
 from q36eval.history import BranchKey, RunFilter, RunRecord, RunState, RunSummary
-from q36eval.records import Verdict
+from q36eval.metrics import ALL
+from q36eval.records import ProbeFailure, Verdict
 
 RUNS_OFFERED = 50
-"""Of a branch so many runs are offered to choose from; the address reaches every one."""
+"""The newest runs of a branch that are offered to choose from; the address reaches every one."""
 
 FIRST_COMMAND = "q36eval gate --branch fp8-head"
+_PAGE = "page_of_the_tab"
+
+
+def page_head(page: str) -> None:
+    """The heading of a page, and the title of the browser's tab; every page begins with it."""
+    st.session_state[_PAGE] = page
+    name_tab()
+    st.title(page, anchor=False)
+
+
+def name_tab(*of: str) -> None:
+    """Name in the browser's tab the subject of the page: a branch, a run. Names are text there, never markup."""
+    words = [st.session_state.get(_PAGE, ""), *map(line, of), "q36eval"]
+    st.set_page_config(page_title=" · ".join(dict.fromkeys(filter(None, words))))
 
 
 def reader_or_stop() -> Reader:
-    """The history to read; where it holds no run, what to do about that, and the page ends there."""
+    """The history to read; where it holds no run, the command that makes one, and the page ends there."""
     reader = Reader(Started.of().source)
-    if reader.gone:
-        st.error("The history was there and is gone: somebody removed or moved its file. Nothing of it can be shown.")
-        st.code(line(reader.shown), language=None)
-        st.caption("Put it back, or start q36eval ui with --history and where it lies now.")
-        st.stop()
-    if not reader.exists or not reader.summaries(limit=1):
+    if not reader.exists or not reader.history.summaries(limit=1):
         st.info("No run yet. A gate run measures a branch and decides; this one judges a branch of the sandbox:")
         st.code(FIRST_COMMAND, language=None)
         st.caption("History is read from")
-        st.code(line(reader.shown), language=None)
+        st.code(line(shown_source(reader.source)), language=None)
         st.stop()
     return reader
 
@@ -79,8 +86,8 @@ def choose_run(
     """
     chosen = asked_run(reader, parameter)
     remembered = _run_asked_for(reader, st.session_state.get(f"last_{parameter}"))
-    chosen = chosen or remembered or reader.run(otherwise or "latest")
-    keys = sorted((of.family, of.branch) for of in reader.branches())
+    chosen = chosen or remembered or reader.history.get_run(otherwise or "latest")
+    keys = sorted((of.family, of.branch) for of in reader.history.branches())
     st.session_state[f"{key}_branch"], st.session_state[key] = (chosen.family, chosen.branch), chosen.id
 
     def follow_branch() -> None:
@@ -91,12 +98,9 @@ def choose_run(
 
     left, right = st.columns((1, 2))
     left.selectbox(f"{label}Branch", keys, key=f"{key}_branch", format_func=branch_label, on_change=follow_branch)
-    offered = {run.id: run for run in newest_runs(reader, (chosen.family, chosen.branch))}
-    if chosen.id not in offered:
-        offered |= {run.id: run for run in [_summary(chosen)]}
-    right.selectbox(
-        f"{label}Run", list(offered), key=key, format_func=lambda i: run_label(offered[i]), on_change=follow
-    )
+    offered = {run.id: run_label(run) for run in newest_runs(reader, (chosen.family, chosen.branch))}
+    offered.setdefault(chosen.id, line(f"{chosen.started:%Y-%m-%d %H:%M} UTC · {chosen.id}"))
+    right.selectbox(f"{label}Run", list(offered), key=key, format_func=offered.__getitem__, on_change=follow)
     st.query_params[parameter] = chosen.id
     st.session_state[f"last_{parameter}"] = chosen.id
     name_tab(chosen.branch, chosen.id)
@@ -118,8 +122,8 @@ def asked_run(reader: Reader, parameter: str = "run") -> RunRecord | None:
 
 def newest_finished(reader: Reader, key: BranchKey) -> RunSummary:
     """The newest finished run of a branch; where none is, the newest."""
-    finished = reader.summaries(RunFilter(family=key[0], branch=key[1], state=RunState.FINISHED), limit=1)
-    return (finished or newest_runs(reader, key, 1))[0]
+    wanted = RunFilter(family=key[0], branch=key[1], state=RunState.FINISHED)
+    return (reader.history.summaries(wanted, limit=1) or newest_runs(reader, key, 1))[0]
 
 
 def stop_at_dead_link(kind: str, named: str) -> NoReturn:
@@ -145,37 +149,45 @@ def named_branch(keys: Sequence[BranchKey]) -> BranchKey | None:
 
 def newest_runs(reader: Reader, key: BranchKey, limit: int = RUNS_OFFERED) -> list[RunSummary]:
     """The newest runs of a branch as lines, newest first."""
-    return reader.summaries(RunFilter(family=key[0], branch=key[1]), limit=limit)
+    return reader.history.summaries(RunFilter(family=key[0], branch=key[1]), limit=limit)
 
 
 def _run_asked_for(reader: Reader, named: str | None) -> RunRecord | None:
     try:
-        return reader.run(named) if named else None
+        return reader.history.get_run(named) if named else None
     except UsageError:
         return None
 
 
-def _summary(run: RunRecord) -> RunSummary:
-    return RunSummary(
-        id=run.id, family=run.family, branch=run.branch, state=run.state, started=run.started, verdict=run.verdict
-    )
+def page_of(rows: Sequence[Any], per_page: int, key: str) -> Sequence[Any]:
+    """The rows of one page, with a field to turn pages where there are several. Other rows begin at the first page."""
+    n_pages = max(1, -(-len(rows) // per_page))
+    page = 1
+    if n_pages > 1:
+        page = st.number_input(
+            f"Page of {n_pages} ({len(rows):,} in all)", 1, n_pages, width=220, key=f"{key} of {n_pages}"
+        )
+    return rows[(page - 1) * per_page : page * per_page]
 
 
-def page_of(rows: Sequence[Any], per_page: int, key: str, name: str = PAGE) -> Sequence[Any]:
-    """The rows of one page, with a field to turn pages where there are several."""
-    offset = page_offset(len(rows), per_page, key, name)
-    return rows[offset : offset + per_page]
+def choice(title: str, name: str, options: Sequence[str]) -> str:
+    """A field that chooses one of the options, or `ALL`; the address keeps it by its name.
+
+    If the address asks for something else, that is offered as well: a list of what fits it is empty, not whole.
+    """
+    asked = st.query_params.get(name, ALL)
+    offered = list(dict.fromkeys((ALL, *options, line(asked))))
+    chosen: str = st.selectbox(title, offered, format_func=line, key=name, bind="query-params", width=200)
+    return chosen
 
 
-def page_offset(n_rows: int, per_page: int, key: str, name: str = PAGE) -> int:
-    """Where the page begins that the address asks for by `name`, of rows that are read a page at a time; a field turns
-    the pages."""
-    n_pages = max(1, -(-n_rows // per_page))
-    if n_pages == 1:
-        return 0
-    kept = number(name, key, n_pages)
-    chosen = st.number_input(f"Page of {n_pages} ({n_rows:,} in all)", 1, n_pages, width=220, **kept)
-    return (int(chosen) - 1) * per_page
+def nothing_measured(sentence: str, failures: Sequence[ProbeFailure], command: str) -> None:
+    """Why a page is empty, and the command that measures what it would show."""
+    st.warning(sentence)
+    for failure in failures:
+        st.text(line(f"{failure.probe} {failure.words}"))
+    st.caption("This measures it:")
+    st.code(line(command), language=None)
 
 
 _FIGURE = re.compile(r"[-+0-9.,eE %\[\]()]*")
@@ -196,12 +208,6 @@ def csv_bytes(rows: Sequence[Mapping[str, str]]) -> bytes:
     return text.getvalue().encode("utf-8-sig")
 
 
-def drawn_rows(points: Iterable[object], columns: Mapping[str, str]) -> list[dict[str, str]]:
-    """Points as they are drawn, a row each: fields by name under their columns. A value that is not known is empty."""
-    values = [{words: getattr(point, name) for name, words in columns.items()} for point in points]
-    return [{words: "" if value is None else str(value) for words, value in row.items()} for row in values]
-
-
 def _cell(value: str) -> str:
     safe = line(value)
     return f"'{safe}" if safe.startswith(_FORMULA) and _FIGURE.fullmatch(safe) is None else safe
@@ -212,9 +218,10 @@ def file_name(*parts: str) -> str:
     return "-".join(cleaned for part in parts if (cleaned := _UNSAFE_IN_NAMES.sub("-", part).strip("-.")))
 
 
-def table(rows: Sequence[dict[str, str]], alt: str, name: str) -> None:
-    """A plain table with a button that saves all of it as CSV; `name` is that of the file."""
-    plain_table(rows, alt, name)
+def table(rows: Sequence[Mapping[str, str]], alt: str, name: str) -> None:
+    """A table of plain text with a button that saves all of it as CSV; `name` is that of the file."""
+    cells = [{line(column): line(value) for column, value in row.items()} for row in rows]
+    st.dataframe(cells, hide_index=True, alt=line(alt))
     csv_button(rows, alt, name)
 
 

@@ -1,11 +1,12 @@
-"""How a branch stands, as the Overview, the branch's own page and those of its runs say it."""
+"""How a branch stands, as the overview, the branch's own page and those of its runs say it."""
 
 from datetime import UTC, datetime
 
 import streamlit as st
 
-from q36eval.app.dashboard.escape import label, name
+from q36eval.app.dashboard.escape import label, line, name
 from q36eval.app.dashboard.history_reader import Reader
+from q36eval.app.dashboard.models.overview import needs_of
 from q36eval.app.dashboard.verdict_style import look_of
 from q36eval.app.standing import LANE_NAMES, BranchStanding, Standings, since_words
 from q36eval.history import RunRecord
@@ -34,11 +35,20 @@ def policies_words(row: BranchStanding) -> str:
     return f" · policy {' and '.join(policies)}" if policies else ""
 
 
+def draw_needs(row: BranchStanding, now: datetime, *, commands_only: bool = False) -> None:
+    """What a branch needs of a person, with the command that settles it; on request what has such a command alone."""
+    for need in needs_of(row, now):
+        if need.command is not None or not commands_only:
+            st.text(f"→ {line(need.words)}")
+        if need.command is not None:
+            st.code(line(need.command), language=None, wrap_lines=True)
+
+
 def draw_standing_beside(reader: Reader, run: RunRecord) -> None:
-    """Beside the verdict of a run what that is worth now, where the verdict alone would not say it."""
+    """Beside the verdict of a run how its branch stands now, if that differs."""
     if run.verdict is None:
         return
-    now = Standings(reader, datetime.now(UTC)).of((run.family, run.branch))
+    now = Standings(reader.history, datetime.now(UTC)).of((run.family, run.branch))
     words = since_words(run, now)
     if words is None:
         return
@@ -47,4 +57,4 @@ def draw_standing_beside(reader: Reader, run: RunRecord) -> None:
     say(label(words))
     if now.run.id != run.id:
         where = {"run": now.run.id}
-        st.page_link("views/run.py", label="The run that says so", icon=":material/rule:", query_params=where)
+        st.page_link("views/run.py", label="The run that decides", icon=":material/rule:", query_params=where)

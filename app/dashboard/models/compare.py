@@ -2,30 +2,23 @@
 
 from collections.abc import Sequence
 
-from q36eval.app.dashboard.verdict_style import criterion_label
+from q36eval.app.dashboard.verdict_style import look_of
 from q36eval.gate.report import CriterionResult
 from q36eval.history import RunRecord, RunSummary
 from q36eval.history.run_comparison import ComparedCriterion, Comparison, FlipCounts, PairedDifference
 from q36eval.metrics import metric_of_key
-from q36eval.reports.text import figure_text, number
+from q36eval.reports.text import figure_text, number, verdict_text
 
-ALL, MOVED, TURNED = "all", "moved", "verdict differs"
-CHOICES = (ALL, MOVED, TURNED)
 MOVED_WORDS = {"better": "▲ better", "worse": "▼ worse", "unclear": "≈ unclear", "same": "= same"}
 SHOWN_FIELD = 40
 
 
 def default_pair(runs: Sequence[RunSummary], blessed: str | None) -> tuple[str, str]:
-    """The runs to begin with, of those of one branch (newest first): the newest judged against the blessed run.
-
-    Without a blessing it is held against the one judged before; where there is no such, against itself, in which case
-    the page takes a run of another branch.
-    """
+    """The runs to begin with, of those of one branch (newest first): the newest judged and, before it, the blessed run
+    or the one judged before."""
     judged = [run.id for run in runs if run.verdict is not None] or [run.id for run in runs]
-    newest = judged[0]
-    if blessed is not None and blessed != newest:
-        return blessed, newest
-    return (judged[1] if len(judged) > 1 else newest), newest
+    others = [*([] if blessed is None else [blessed]), *judged[1:]]
+    return next((other for other in others if other != judged[0]), judged[0]), judged[0]
 
 
 def headline(comparison: Comparison, a: RunRecord, b: RunRecord) -> str:
@@ -40,15 +33,6 @@ def headline(comparison: Comparison, a: RunRecord, b: RunRecord) -> str:
         lost, gained = (sum(getattr(one, way) for one in comparison.flips) for way in ("lost", "gained"))
         said.append(f"{lost:,} items that A answers rightly are lost in B, {gained:,} gained")
     return f"{'; '.join(said)}. Counts move by any change, figures beyond what pairing leaves to chance."
-
-
-def select(criteria: Sequence[ComparedCriterion], which: str) -> list[ComparedCriterion]:
-    """The criteria to show; `which` is one of `CHOICES`."""
-    if which == TURNED:
-        return [one for one in criteria if one.turned]
-    if which == MOVED:
-        return [one for one in criteria if one.movement in ("worse", "better")]
-    return list(criteria)
 
 
 def criterion_rows(criteria: Sequence[ComparedCriterion]) -> list[dict[str, str]]:
@@ -104,7 +88,7 @@ def _heading(one: ComparedCriterion) -> str:
 
 
 def _judged(result: CriterionResult | None) -> str:
-    return "not judged" if result is None else criterion_label(result)
+    return "not judged" if result is None else f"{look_of(result.verdict).symbol} {verdict_text(result)}"
 
 
 def _figure(result: CriterionResult | None) -> str:

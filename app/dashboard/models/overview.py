@@ -1,7 +1,7 @@
 """What the overview says of each branch and of what is being measured now, and what needs a person. Pure."""
 
 import shlex
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
@@ -58,16 +58,14 @@ def needs_of(row: BranchStanding, now: datetime) -> Iterable[Need]:
 
 
 SILENT_AFTER = timedelta(minutes=10)
-"""Of a run on another machine: a gate says how far it is every second while it asks, but loading may take minutes."""
+"""Of a run on another machine: a gate reports its progress every second, but loading takes minutes."""
 
 
 @dataclass(frozen=True)
 class LiveRun:
     """A run in state `running`; `share` is what is done of its stage, None where it never said; `silent` a dead one."""
 
-    id: str
-    family: str
-    branch: str
+    run: RunSummary
     share: float | None
     words: str
     silent: bool
@@ -77,15 +75,13 @@ def live_runs(
     running: Iterable[tuple[RunSummary, RunProgress | None]],
     now: datetime,
     alive: Callable[[str], bool | None] = lambda run_id: None,
-    seen: Mapping[str, RunProgress] = {},
 ) -> list[LiveRun]:
-    """Each of them with how far it is; those that are silent come last.
+    """Each of them with its progress; those that are silent come last.
 
-    `alive` says whether a run's process lives, None where this machine cannot tell: then silence decides. `seen` is how
-    far it was when the page was opened: its pace since then is the best guess of what remains.
+    `alive` says whether a run's process lives, None where this machine cannot tell: then silence decides.
     """
-    live = [_live(run, progress, now, alive(run.id), seen.get(run.id)) for run, progress in running]
-    return sorted(live, key=lambda live: (live.silent, live.family, live.branch, live.id))
+    live = [_live(run, progress, now, alive(run.id)) for run, progress in running]
+    return sorted(live, key=lambda live: (live.silent, live.run.family, live.run.branch, live.run.id))
 
 
 def resume_command(branch: str, run_id: str) -> str:
@@ -93,36 +89,21 @@ def resume_command(branch: str, run_id: str) -> str:
     return f"q36eval gate --branch {shlex.quote(branch)} --resume {run_id}"
 
 
-PACE_OVER = timedelta(seconds=10)
-"""A pace seen for less says little: then that since the run began is taken, in which it was also set up."""
-
-
-def remaining_seconds(run: RunSummary, progress: RunProgress, seen: RunProgress | None) -> float | None:
-    """What is left of a stage at its pace in items; None where nothing of it is done, or all."""
-    done, since = progress.done, run.started
-    if seen is not None and seen.stage == progress.stage and progress.at - seen.at >= PACE_OVER:
-        done, since = progress.done - seen.done, seen.at
-    if done <= 0 or progress.done >= progress.total:
-        return None
-    return (progress.total - progress.done) * (progress.at - since).total_seconds() / done
-
-
-def _live(
-    run: RunSummary, progress: RunProgress | None, now: datetime, alive: bool | None, seen: RunProgress | None
-) -> LiveRun:
+def _live(run: RunSummary, progress: RunProgress | None, now: datetime, alive: bool | None) -> LiveRun:
     last = run.started if progress is None else progress.at
     silent = now - last > SILENT_AFTER if alive is None else not alive
     begun = f"begun {age_text(run.started, now)}"
+    share = None
     if progress is None:
-        words = f"{begun}, has not said how far it is"
+        words = f"{begun}, no progress reported"
     else:
         of = f" {progress.done:,} of {progress.total:,}" if progress.total else ""
-        left = None if silent else remaining_seconds(run, progress, seen)
-        time = None if left is None else duration(left)
-        about = "" if time is None else f"{time} left · " if time.startswith("under") else f"about {time} left · "
-        words = f"{about}{progress.stage}{of} · {begun}"
+        words = f"{progress.stage}{of} · {begun}"
+        share = min(1.0, progress.done / progress.total) if progress.total else None
+        if share and share < 1 and not silent:
+            left = (last - run.started).total_seconds() * (1 - share) / share
+            words = f"about {duration(left)} left · {words}"
     if silent:
-        what = "its process has ended; its last word was" if alive is False else "no sign of life since"
+        what = "its process has ended; its last report was" if alive is False else "no sign of life since"
         words += f" · {what} {age_text(last, now)}"
-    share = None if progress is None or not progress.total else min(1.0, progress.done / progress.total)
-    return LiveRun(run.id, run.family, run.branch, share, words, silent)
+    return LiveRun(run, share, words, silent)

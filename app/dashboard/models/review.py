@@ -29,18 +29,6 @@ WAITING = (Standing.BLOCKED, Standing.INCONCLUSIVE, Standing.STALE, Standing.SIG
 CRITERION, CANARY, SLICE = "a criterion", "a canary", "a slice"
 
 
-@dataclass(frozen=True)
-class Scopes:
-    """What of a run can be waived, by kind; a kind without names is left out."""
-
-    names: dict[str, tuple[str, ...]]
-
-    @property
-    def kinds(self) -> tuple[str, ...]:
-        """The kinds there is something of."""
-        return tuple(self.names)
-
-
 def queue(rows: Sequence[BranchStanding], now: datetime) -> list[BranchStanding]:
     """Judged branches that wait for a person: for how they stand, or for what a reviewer alone can settle."""
     waiting = [
@@ -52,9 +40,9 @@ def queue(rows: Sequence[BranchStanding], now: datetime) -> list[BranchStanding]
     return in_order(waiting)
 
 
-def scopes(report: GateReport, policy: Policy, canaries: Sequence[str]) -> Scopes:
-    """What a waiver could excuse of a report: criteria that block, fail or are open, and that the policy lets people
-    waive, what decided first.
+def scopes(report: GateReport, policy: Policy, canaries: Sequence[str]) -> dict[str, tuple[str, ...]]:
+    """What a waiver could excuse of a report, by kind: criteria that block, fail or are open, and that the policy lets
+    people waive, what decided first; a kind without names is left out.
 
     What was not measured cannot be waived. `canaries` are those of which the run lost an answer.
     """
@@ -71,7 +59,7 @@ def scopes(report: GateReport, policy: Policy, canaries: Sequence[str]) -> Scope
         CANARY: tuple(canaries) if of_canaries else (),
         SLICE: tuple(sorted({one.slice for one in concerned} - {"all"})),
     }
-    return Scopes({kind: names for kind, names in named.items() if names})
+    return {kind: names for kind, names in named.items() if names}
 
 
 def waiver_of(kind: str, name: str, owner: str, reason: str, expires: date) -> Waiver:

@@ -6,10 +6,9 @@ from datetime import UTC, datetime, timedelta
 
 import streamlit as st
 
-from q36eval.app.dashboard.drawing import address
-from q36eval.app.dashboard.drawing.head import name_tab, page_head
-from q36eval.app.dashboard.drawing.item_lines import read_lines
 from q36eval.app.dashboard.drawing.parts import (
+    name_tab,
+    page_head,
     page_of,
     reader_or_stop,
     stop_at_dead_link,
@@ -17,11 +16,11 @@ from q36eval.app.dashboard.drawing.parts import (
     verdict_badge,
     verdict_heading,
 )
-from q36eval.app.dashboard.drawing.standing import draw_standing_beside
+from q36eval.app.dashboard.drawing.standing import draw_needs, draw_standing_beside
 from q36eval.app.dashboard.escape import label as inert_label
 from q36eval.app.dashboard.escape import line
 from q36eval.app.dashboard.history_reader import Reader
-from q36eval.app.dashboard.models.overview import freshness, needs_of
+from q36eval.app.dashboard.models.overview import freshness
 from q36eval.app.dashboard.models.review import (
     CANARY,
     decided_today,
@@ -36,18 +35,20 @@ from q36eval.app.dashboard.models.review import (
 )
 from q36eval.app.dashboard.review_writer import bless, decide_today, revoke, sign_off, today, waive
 from q36eval.app.dashboard.reviewer import Permission, permission
-from q36eval.app.dashboard.verdict_style import criterion_label, look_of
+from q36eval.app.dashboard.verdict_style import look_of
 from q36eval.app.reviewing.effects import record_needed
 from q36eval.app.reviewing.waiver_files import LONGEST_DAYS
-from q36eval.app.standing import BranchStanding, Standings, names
+from q36eval.app.standing import BranchStanding, Standings
+from q36eval.app.standing import names as listed
 from q36eval.errors import Q36Error, UsageError
 from q36eval.gate.report import CriterionVerdict, GateReport, Waiver
 from q36eval.history import RunRecord
 from q36eval.history.decisions import policy_of, report_sha256
 from q36eval.records import ProbeName
+from q36eval.reports.document import Document
 from q36eval.reports.next_step import full_record
 from q36eval.reports.story import waits_for_signature
-from q36eval.reports.text import figure_text, margin_text, why_text
+from q36eval.reports.text import why_text
 
 ROWS_PER_PAGE = 10
 
@@ -62,7 +63,7 @@ def draw() -> None:
         return
     st.page_link("views/review.py", label="All that waits for a person", icon=":material/arrow_back:", query_params={})
     try:
-        run = reader.run(named)
+        run = reader.history.get_run(named)
     except UsageError:
         stop_at_dead_link("run", named)
     name_tab(run.branch, run.id)
@@ -71,7 +72,7 @@ def draw() -> None:
 
 def _draw_queue(reader: Reader) -> None:
     now = datetime.now(UTC)
-    known = Standings(reader, now)
+    known = Standings(reader.history, now)
     rows = known.all()
     waiting = queue(rows, now)
     if waiting:
@@ -83,7 +84,7 @@ def _draw_queue(reader: Reader) -> None:
         _draw_waiting(known.of(row.key), now)
     unjudged = [row.of.branch for row in rows if row.of.judged is None]
     if unjudged:
-        st.text(line(f"Without any verdict so far: {names(unjudged)}."))
+        st.text(line(f"Without any verdict so far: {listed(unjudged)}."))
 
 
 def _draw_waiting(row: BranchStanding, now: datetime) -> None:
@@ -92,9 +93,9 @@ def _draw_waiting(row: BranchStanding, now: datetime) -> None:
         name.text(f"{line(row.of.branch)}\nfamily {line(row.of.family)}")
         verdict.badge(inert_label(row.chip), color=row.colour)
         verdict.text(freshness(row, now))
-        needs.text(line(row.why))
-        for need in needs_of(row, now):
-            needs.text(f"→ {line(need.words)}")
+        with needs:
+            st.text(line(row.why))
+            draw_needs(row, now)
         link.page_link(
             "views/review.py",
             label=inert_label(f"Review {row.of.branch}"),
@@ -119,7 +120,6 @@ def _draw_run(reader: Reader, run: RunRecord, allowed: Permission) -> None:
     draw_standing_beside(reader, run)
     _draw_summary(run, run.report)
     _draw_open(run, run.report)
-    _draw_decisions(reader, run)
     if not allowed.may_write:
         st.info("Nothing can be written here.")
         st.text(line(allowed.why or ""))
@@ -151,43 +151,21 @@ def _draw_summary(run: RunRecord, report: GateReport) -> None:
 
 
 def _draw_open(run: RunRecord, report: GateReport) -> None:
-    left = [one for one in report.criteria if one.verdict is not CriterionVerdict.PASS]
-    if not left:
-        st.text("Every criterion passed.")
-        return
     rows = [
-        {
-            "criterion": one.heading,
-            "id": one.id,
-            "verdict": criterion_label(one),
-            "judged": figure_text(one),
-            "margin": margin_text(one.margin, one.unit),
-            "tier": one.tier,
-            "lanes": ", ".join(one.lanes),
-            "why": why_text(one),
-        }
-        for one in sorted(left, key=lambda one: (one.verdict is CriterionVerdict.NOT_MEASURED, one.id))
+        {**row.cells, "why": why_text(row.result)}
+        for row in Document(report, run).criteria
+        if row.result.verdict is not CriterionVerdict.PASS
     ]
-    st.subheader("What did not pass", anchor=False)
-    table(rows, "Criteria that did not pass", f"open {run.id}")
-
-
-def _draw_decisions(reader: Reader, run: RunRecord) -> None:
-    earlier = reader.earlier_decisions(run.id)
-    if not earlier or run.report is None:
-        return
-    title = f"Decided {len(earlier) + 1} times; what was said before is kept"
-    shown = address.expander(title, "earlier", f"earlier {run.id}")
-    if shown.open:
-        for one in earlier:
-            shown.text(line(f"until {one.replaced:%Y-%m-%d %H:%M} UTC  {one.report.headline}"))
-        shown.text(line(f"now  {run.report.headline}"))
+    if rows:
+        st.subheader("What did not pass", anchor=False)
+        table(rows, "Criteria that did not pass", f"open {run.id}")
+    else:
+        st.text("Every criterion passed.")
 
 
 USUAL_DAYS = 30
 MOST_NAME, MOST_REASON = 80, 2000
 REASONS = ("waive_reason", "sign_reason", "bless_reason")
-TAB_IDS = ("waive", "sign", "bless", "waivers")  # of the forms, in the address
 DRAWN = "review_drawn"
 
 
@@ -208,9 +186,8 @@ def draw_forms(reader: Reader, run: RunRecord, report: GateReport, allowed: Perm
         "Waivers of this branch": _draw_waivers,
     }
     first = "Sign off" if waits_for_signature(report) else ("Bless" if report.exit_code == 0 else "Waive")
-    tabs = address.tabs("tab", f"tabs {run.id}", list(titles), TAB_IDS, default=first)
-    for draw, tab in zip(titles.values(), tabs, strict=True):
-        with tab:  # a closed one, too: what was typed there would be forgotten
+    for draw, tab in zip(titles.values(), st.tabs(list(titles), default=first), strict=True):
+        with tab:
             try:
                 draw(reader, run, report, allowed)
             except Q36Error as error:
@@ -226,12 +203,12 @@ def start_anew() -> None:
 
 
 def _draw_moved(reader: Reader, run: RunRecord, report: GateReport) -> None:
-    """Say that others decided since this page was drawn last: what somebody meant to write may not fit any more."""
-    now = run.id, state_of(report_sha256(report), *reader.waivers(run.family, run.branch))
+    """Report that others decided since this page was drawn last: what somebody meant to write may not fit any more."""
+    now = run.id, state_of(report_sha256(report), *reader.history.waivers(run.family, run.branch))
     before = st.session_state.get(DRAWN, now)
     st.session_state[DRAWN] = now
     if before != now and before[0] == run.id:
-        st.warning("Somebody decided since this page was drawn: its verdict or waivers are others now. Read it again.")
+        st.warning("Somebody decided since this page was drawn. Verdict or waivers are different now: read it again.")
 
 
 def _draw_name(allowed: Permission) -> None:
@@ -244,28 +221,29 @@ def _draw_name(allowed: Permission) -> None:
 
 
 def _draw_waive(reader: Reader, run: RunRecord, report: GateReport, allowed: Permission) -> None:
-    lost = {
-        item.group
-        for item in read_lines(reader, run, ProbeName.CANARIES, flips_only=True).items
-        if item.flip == "regression"
-    }
+    flips = reader.items(run, ProbeName.CANARIES, flips_only=True)
+    lost = {item.group for item in flips if item.flip == "regression"}
     waivable = scopes(report, policy_of(run), sorted(lost))
-    if not waivable.kinds:
+    if not waivable:
         st.text(
             "Nothing here can be waived: no criterion that blocks and that the policy lets a reviewer waive is open."
         )
         return
     st.text("Who waives says: I know that this is so, and it may go out until that day. The verdict found stays shown.")
     kind_at, name_at, until_at = st.columns((1, 2, 1))
-    named = st.query_params.get("canary")
-    if named in waivable.names.get(CANARY, ()):  # a canary's own page leads here
+    named = st.query_params.get("waive")
+    if named in waivable.get(CANARY, ()):  # a canary's own page leads here
         st.session_state["waive_kind"], st.session_state[f"waive_name {CANARY}"] = CANARY, named
     elif named:
         st.warning("Of this canary there is nothing to waive: it lost nothing that blocks in this run.")
         st.text(line(named))
-    chosen = {"on_change": address.forget, "args": ("canary",)}
-    kind = kind_at.selectbox("Excuse", waivable.kinds, key="waive_kind", **chosen)
-    name = name_at.selectbox("Which", waivable.names[kind], key=f"waive_name {kind}", format_func=line, **chosen)
+
+    def forget() -> None:
+        st.query_params.pop("waive", None)
+
+    kind = kind_at.selectbox("Excuse", list(waivable), key="waive_kind", on_change=forget)
+    names = waivable[kind]
+    name = name_at.selectbox("Which", names, key=f"waive_name {kind}", format_func=line, on_change=forget)
     day = today()
     until = until_at.date_input(
         "Until and including",
@@ -276,7 +254,7 @@ def _draw_waive(reader: Reader, run: RunRecord, report: GateReport, allowed: Per
     )
     if kind == CANARY:
         st.caption("Of every criterion over it, what this canary alone caused; the rest is judged as before.")
-    draft, standing = waiver_of(kind, name, "", "", until), reader.waivers(run.family, run.branch)
+    draft, standing = waiver_of(kind, name, "", "", until), reader.history.waivers(run.family, run.branch)
     effect = effect_of(reader.history, run, draft, day)
     _draw_change(effect.before, effect.after, "With this waiver, decided today:")
     nothing = without_effect(effect)
@@ -308,7 +286,7 @@ def _draw_sign(reader: Reader, run: RunRecord, report: GateReport, allowed: Perm
         _draw_again(reader, run, report, allowed, "sign")
         return
     st.text(lanes_words(what.found))
-    for signature in reader.signatures(run.id):
+    for signature in reader.history.sign_offs(run.id):
         other = ", under a report that is no longer this one or not decided yet"
         counts = "" if signature in report.signed_by else other
         st.text(line(f"Signed before by {signature.owner} on {signature.at:%Y-%m-%d}{counts}: {signature.reason}"))
@@ -321,7 +299,7 @@ def _draw_bless(reader: Reader, run: RunRecord, report: GateReport, allowed: Per
     st.text(
         "Who blesses says: this is how the branch shall be. Drift, and margins against the blessed run, start here."
     )
-    blessed = reader.blessings(run.family, run.branch)
+    blessed = reader.history.blessings(run.branch, run.family)
     if blessed:
         one = blessed[0]
         st.text(line(f"Blessed now: run {one.run_id} by {one.owner} on {one.at:%Y-%m-%d}: {one.reason}"))
@@ -336,7 +314,7 @@ def _draw_bless(reader: Reader, run: RunRecord, report: GateReport, allowed: Per
 
 
 def _draw_waivers(reader: Reader, run: RunRecord, report: GateReport, allowed: Permission) -> None:
-    standing = reader.waivers(run.family, run.branch)
+    standing = reader.history.waivers(run.family, run.branch)
     for number, waiver in standing.items():
         with st.container(border=True):
             words, button = st.columns((5, 1))

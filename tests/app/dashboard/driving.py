@@ -1,6 +1,5 @@
 """The dashboard in a real browser: `q36eval ui` over a history, and the system's Chromium driven by Playwright."""
 
-import json
 import os
 import shutil
 import signal
@@ -28,11 +27,6 @@ ROOT = Path(__file__).parents[3]
 WAIT_S = 600.0
 """Long enough for a machine that does much else: only what never comes takes it."""
 WIDTH = 1400
-
-COUNT_CLICKS = """window.addEventListener('click', (event) => {
-  if (event.isTrusted) sessionStorage.clicks = 1 + Number(sessionStorage.clicks || 0);
-}, true);"""
-"""A script of a page that counts what a person clicks, from the first page on."""
 
 _DRAWN = """() => {
   const app = document.querySelector('[data-testid=stApp]');
@@ -95,11 +89,7 @@ def chromium(*options: str) -> Iterator[Any]:
 
 def tables_of(app: Any) -> list[Any]:
     """The tables of a page that `AppTest` drew, as data frames."""
-    import pandas as pd
-
-    components = [one.proto for one in app.get("bidi_component")]
-    of_tables = [json.loads(one.json) for one in components if one.component_name.endswith("q36eval_table")]
-    return [pd.DataFrame(one["rows"], columns=one["columns"]) for one in of_tables]
+    return [one.value for one in app.dataframe]
 
 
 def answers_of(app: Any) -> list[dict[str, Any]]:
@@ -146,18 +136,6 @@ def markup_of(app: Any) -> list[str]:
     return [element.value for kind in kinds for element in app.get(kind)]
 
 
-def clicks(page: Any) -> int:
-    """How often a person has clicked so far, on a page with `COUNT_CLICKS`."""
-    return int(page.evaluate("Number(sessionStorage.clicks || 0)"))
-
-
-def write(page: Any, label: str, words: str) -> None:
-    """Type into a field and leave it, which is when the page takes it."""
-    page.get_by_role("textbox", name=label).fill(words)
-    page.keyboard.press("Tab")
-    drawn(page)
-
-
 def drawn(page: Any) -> None:
     """Wait until the page is drawn to its end, and nothing of it is still on its way.
 
@@ -174,7 +152,7 @@ def problems_of(page: Any) -> list[str]:
     found: list[str] = []
     page.on("pageerror", lambda error: found.append(str(error)))
     page.on("request", lambda request: found.append(request.url) if _is_elsewhere(request.url) else None)
-    page.on("response", lambda got: found.append(f"{got.status} {got.url}") if got.status >= 400 else None)
+    page.on("response", lambda got: found.append(f"{got.status} {got.url}") if _is_missing(got) else None)
     page.on("dialog", lambda dialog: (found.append(f"dialog {dialog.message}"), dialog.dismiss()))
     return found
 
@@ -182,3 +160,8 @@ def problems_of(page: Any) -> list[str]:
 def _is_elsewhere(url: str) -> bool:
     parts = urlsplit(url)
     return parts.scheme in ("http", "https", "ws", "wss") and parts.hostname != "127.0.0.1"
+
+
+def _is_missing(response: Any) -> bool:
+    """Streamlit first asks for its server below the page's own path, where it is not."""
+    return response.status >= 400 and "/_stcore/" not in response.url

@@ -10,11 +10,9 @@ import pytest
 from driving import answers_of, markup_of, tables_of
 from written_history import POLICY, measured
 
-from q36eval.app.dashboard.drawing.charts import margin_scatter
-from q36eval.app.dashboard.drawing.item_lines import lines_of
 from q36eval.app.figures.answers import Held, diff_pieces
 from q36eval.app.figures.canaries import CanaryRun, must_pass_rows
-from q36eval.app.figures.canary_items import Filter, asked_for, choices, margin_points, risk_rows, select
+from q36eval.app.figures.canary_items import Filter, asked_for, choices, risk_rows, select
 from q36eval.app.figures.canary_lanes import CanaryLanes
 from q36eval.app.figures.deciding_answers import deciding_items
 from q36eval.canaries.outcomes import question_name
@@ -22,21 +20,7 @@ from q36eval.gate import decide
 from q36eval.gate.policy_file import read_policy
 from q36eval.history import History
 from q36eval.records import Clusters, Measurement, ProbeName
-from q36eval.reports.ui_address import evidence_place
-from tests.app.canary_records import HOSTILE, answer, item, outcomes
-
-
-def test_margins_are_drawn_where_they_are_finite() -> None:
-    odd = [item(f"d/{nats}", answer(1.0, nats=1.0), answer(1.0, nats=nats)) for nats in (math.nan, math.inf)]
-    named = item("<script>$x$", answer(1.0, nats=2.0), answer(1.0, nats=2.0))
-    points, undrawn = margin_points([*outcomes(), *odd, named])
-    assert undrawn == 2
-    assert {point.name: point.outcome for point in points}["discount/3"] == "regression"
-    figure = margin_scatter(points)
-    drawn = [(x, y) for trace in figure.data for x, y in zip(trace.x, trace.y, strict=True)]
-    assert sorted(drawn) == sorted((point.reference, point.branch) for point in points)
-    assert not any("<script" in text or "$" in text for trace in figure.data for text in trace.text)
-    assert margin_points([item("old/1", answer(1.0), answer(0.0))]) == ([], 0)
+from tests.app.canary_records import answer, item, outcomes
 
 
 def test_both_models_choices_are_side_by_side_and_what_was_said_is_marked() -> None:
@@ -79,16 +63,6 @@ def test_the_difference_of_long_texts_is_not_out_of_sight() -> None:
         assert (text, marked) == (told, True)
         assert len(before[0]) < 1_100
         assert "29,000 characters that are the same" in before[0]
-
-
-def test_lines_keep_all_but_the_texts() -> None:
-    whole = outcomes()
-    lines = lines_of(whole)
-    assert [one.item_key for one in select(lines.items, Filter())] == [one.item_key for one in select(whole, Filter())]
-    differs = Filter(outcome="text differs")
-    assert [one.cluster for one in select(lines.items, differs)] == [one.cluster for one in select(whole, differs)]
-    assert not any(HOSTILE in str(one.branch.text) or one.prompt for one in lines.items)
-    assert [lines.places[one.group, one.item_key] for one in whole] == list(range(len(whole)))
 
 
 def test_filters_find_what_is_unstable_and_what_is_at_risk() -> None:
@@ -151,7 +125,6 @@ def test_the_page_shows_them_and_no_text_acts(recorded: tuple[Path, str], visit:
     assert tabs == [
         "Must-pass, not passed",
         "Outcomes",
-        "Decisive margins",
         "At risk: right, by less than 0.5 nats",
         "Failed checks",
     ]
@@ -165,7 +138,7 @@ def test_the_page_shows_them_and_no_text_acts(recorded: tuple[Path, str], visit:
     cells = "".join(str(value) for frame in frames for value in frame.to_numpy().ravel())
     assert not {"\x1b", "\x07", "\u202e"} & set(cells + texts + json.dumps(shown, ensure_ascii=False))
     assert not any("script" in text for text in markup_of(app))
-    app = app.selectbox(key="canary_outcome").set_value("unstable").run()
+    app = app.selectbox(key="outcome").set_value("unstable").run()
     assert not app.exception
     assert "1 of 10" in app.caption[0].value
 
@@ -175,38 +148,16 @@ def test_a_link_leads_to_one_question_and_a_choice_ends_it(
     recorded: tuple[Path, str], visit: Callable[..., Any]
 ) -> None:
     path, run = recorded
-    app = visit(path, "canaries", run=run, canary="discount", item="discount/3")
+    app = visit(path, "canaries", run=run, item="discount/3")
     assert len(answers_of(app)) == 1
     app = app.button(key="canary_all").click().run()
     assert "item" not in app.query_params
     assert "10 of 10" in app.caption[0].value
-    app = visit(path, "canaries", run=run, outcome="regression", must="yes")
-    assert "1 of 10" not in app.caption[0].value
-    assert f"{sum(one.must_pass and one.flip == 'regression' for one in outcomes())} of 10" in app.caption[0].value
-    app = app.selectbox(key="canary_outcome").set_value("improvement").run()
-    assert app.query_params["outcome"] == "improvement", "the address holds what is shown"
     app = visit(path, "canaries", run=run, item="<b>none</b>")
     assert any("no question of that name" in warning.value for warning in app.warning)
     key = outcomes()[0].item_key
     assert [one.item_key for one in asked_for(outcomes(), key)] == [key]
     assert asked_for(outcomes(), key[:4]) == []
-
-
-@pytest.mark.long
-def test_the_number_in_the_sentence_the_criterion_and_the_list_is_one(written: Any, visit: Callable[..., Any]) -> None:
-    path, runs = written
-    run = runs["ruined"]
-    (criterion,) = [one for one in run.report.criteria if one.id == "must-pass-freeform"]
-    place = evidence_place(criterion, run.id)
-    assert place is not None
-    app = visit(path, "canaries", **dict(place.query))
-    listed = json.loads(json.dumps([one["sides"] for one in answers_of(app)]))
-    assert (len(listed), f"{criterion.value:.0f} of") == (3, app.caption[0].value[:4])
-    app = app.selectbox(key="canary_lane").set_value("all").run()
-    assert "lane" not in app.query_params
-    app = visit(path, "canaries", run=run.id, lane="nowhere")
-    assert "none is shown" in app.warning[0].value
-    assert answers_of(app) == []
 
 
 def test_the_prompts_that_are_counted_are_shown_before_others_that_flipped(tmp_path: Path) -> None:

@@ -63,8 +63,7 @@ def test_flips_show_both_answers_and_their_choices(recorded: tuple[Path, str], v
     assert choices["A"]["reference"]["said"]
     assert choices["B"]["branch"]["said"]
     assert choices["A"]["branch"]["share"] + choices["B"]["branch"]["share"] == pytest.approx(1.0, abs=0.01)
-    app = app.selectbox(key="evals_direction").set_value("gained").run()
-    assert app.query_params["direction"] == "gained"
+    app = app.selectbox(key="direction").set_value("gained").run()
     assert len(answers_of(app)) == 1
     app = visit(recorded[0], "evals", run=recorded[1], item=ITEMS[2].item_key[:16])
     (side,) = answers_of(app)

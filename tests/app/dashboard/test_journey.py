@@ -1,134 +1,55 @@
-"""A reviewer in the browser: from a red verdict to the flipped token, waive it, and see the gate change."""
+"""A reviewer's way: from a red verdict to the flipped token, waive it, and see the gate change."""
 
-from collections.abc import Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from urllib.parse import parse_qsl
 
 import pytest
-from driving import COUNT_CLICKS, IN_A_BROWSER, WAIT_S, chromium, clicks, drawn, problems_of, serving, write
-from written_history import POLICY, evidence, identity, measured
+from driving import answers_of
 
-from q36eval.canaries.outcomes import question_name
-from q36eval.gate import Circumstances, decide
-from q36eval.gate.policy_file import read_policy
-from q36eval.history import History
-from q36eval.records import Answer, Clusters, ItemOutcome, Measurement, ProbeName, Verdict
-
-pytestmark = IN_A_BROWSER
-CANARIES = ("json-flat", "czech-discount", "tool-call")
-FLIPPED = "czech-discount"
-PARTING = {"position": 7, "said": " A", "top": [[" A", -0.05], [" B", -3.1]]}
+from q36eval.records import Verdict
+from tests.app.judged_runs import judge_flips, open_history
 
 
-SCREEN = 1000
-FROM_THE_TOP = """(shown) => {
-  const main = document.querySelector('[data-testid=stMain]');
-  return shown.getBoundingClientRect().bottom + main.scrollTop;
-}"""
+def follow(visit: Callable[..., Any], path: Path, app: Any, label: str) -> Any:
+    """The page that a link leads to."""
+    (link,) = [one.proto for one in app.get("page_link") if one.proto.label.replace("\\", "") == label]
+    return visit(path, link.page.rpartition("/")[2], **dict(parse_qsl(link.query_string)))
 
 
-def prompt(canary: str) -> ItemOutcome:
-    """A must-pass prompt; that of `FLIPPED` is right under the reference and wrong under the branch."""
-    right = Answer(score=1.0, text="Levnější je obchod A.", detail={"divergence": PARTING, "repeats": [{"score": 1.0}]})
-    other = PARTING | {"said": " B", "top": [[" B", -0.4], [" A", -1.2]]}
-    wrong = Answer(score=0.0, text="Levnější je obchod B.", detail={"divergence": other, "repeats": [{"score": 0.0}]})
-    return ItemOutcome(
-        probe=ProbeName.CANARIES,
-        group=canary,
-        item_key=canary.encode().hex().ljust(64, "0"),
-        cluster=f"{canary}/1",
-        prompt="Kde je to levnější, v A, nebo v B?",
-        expected="Levnější je obchod A.",
-        must_pass=True,
-        branch=wrong if canary == FLIPPED else right,
-        reference=right,
-    )
+@pytest.mark.long
+def test_from_a_red_verdict_to_the_flipped_token_to_a_pass(visit: Callable[..., Any], tmp_path: Path) -> None:
+    history = open_history(tmp_path)
+    path = Path(history.name)
+    run = judge_flips(history, {"json": 0, "tools": 0, "shops": 1}, family="mine")
 
+    app = visit(path)
+    assert any("✗ BLOCKED" in one.value for one in app.markdown)
+    app = follow(visit, path, app, "See the prompts it lost: main")
+    assert any(one.value.startswith("1 of 60 questions") for one in app.caption)
+    (shown,) = answers_of(app)
+    assert shown["parting"] == "The answers part at token 8: the reference says ' A', the branch ' B'."
+    assert [[text for text, mark in side["pieces"] if mark] for side in shown["sides"]] == [["A"], ["B"]]
+    app = follow(visit, path, app, "Waive shops")
+    assert "✗ FAIL" in app.header[0].value
 
-def must_pass(found: Measurement) -> Measurement:
-    """Its count of flips, by prompt, of as many as the policy asks for: one, and that in the freeform lane alone."""
-    canaries = [CANARIES[place % 3] for place in range(60)]
-    asked = [prompt(name).model_copy(update={"cluster": f"{name}/{at}"}) for at, name in enumerate(canaries)]
-    flips = tuple(float(one.cluster == f"{FLIPPED}/1" and found.slice == "freeform") for one in asked)
-    names = tuple(map(question_name, asked))
-    clusters = Clusters(units=(1,) * 60, branch=flips, errored=(0,) * 60, names=names)
-    return measured(found.probe, found.metric, found.slice, clusters, "census", found.unit)
+    def write() -> Any:
+        return next(one for one in app.button if one.label == "Write the waiver and decide again").click().run()
 
-
-@pytest.fixture
-def failed(tmp_path: Path) -> tuple[Path, str]:
-    """A history with one run that fails by one canary alone."""
-    policy, path = read_policy(POLICY), tmp_path / "history.sqlite"
-    found = [must_pass(m) if m.metric == "must_pass_flips" else m for m in evidence(policy, 0.05, 2)]
-    history = History.open(path)
-    run = history.start_run(
-        family="sandbox", branch="fp8-head", identity=identity("d"), reference_identity=identity("a"), policy=policy
-    )
-    history.add_measurements(run.id, found)
-    history.add_items(run.id, [prompt(canary) for canary in CANARIES])
-    history.update_run(run.id, circumstances=Circumstances(on=run.started.date()))
-    report = history.finish_run(run.id, decide(policy, found, on=run.started.date())).report
-    history.close()
-    assert report is not None
-    assert report.decisive == ("must-pass-freeform",)
-    return path, run.id
-
-
-@pytest.fixture
-def page(failed: tuple[Path, str]) -> Iterator[tuple[Any, str, list[str]]]:
-    """The dashboard over it, in a browser; its address, and what goes wrong."""
-    with serving(failed[0]) as root, chromium() as browser:
-        opened = browser.new_page(viewport={"width": 1400, "height": SCREEN})
-        opened.set_default_timeout(WAIT_S * 1000)
-        opened.add_init_script(COUNT_CLICKS)
-        yield opened, root, problems_of(opened)
-
-
-def follow(page: Any, label: str, address: str, wanted: str) -> None:
-    """Follow a link within the page, and wait until what it leads to shows and all is drawn."""
-    page.locator("[data-testid=stMain]").get_by_role("link", name=label).first.click()
-    page.wait_for_url(address)
-    page.get_by_text(wanted).first.wait_for()
-    drawn(page)
-
-
-def test_from_a_red_verdict_to_the_flipped_token_to_a_pass(
-    page: tuple[Any, str, list[str]], failed: tuple[Path, str]
-) -> None:
-    browser, root, problems = page
-    path, run = failed
-    browser.goto(root)
-    browser.get_by_text("✗ BLOCKED").first.wait_for()
-    drawn(browser)
-    lost = f"**/canaries?run={run}&outcome=regression&must=yes*"
-    follow(browser, "See the prompts it lost", lost, "1 of 3 questions")  # one click from the first page
-    for mark in ("del", "ins"):
-        browser.locator(mark).first.wait_for()
-    assert browser.locator("del").all_inner_texts() == ["A"]
-    assert browser.locator("ins").all_inner_texts() == ["B"]
-    parting = browser.get_by_text("The answers part at token 8: the reference says ' A', the branch ' B'.")
-    parting.wait_for()
-    assert clicks(browser) <= 2
-    assert parting.evaluate(FROM_THE_TOP) <= 2 * SCREEN, "no scroll beyond two screens"
-    follow(browser, f"Waive {FLIPPED}", f"**/review?run={run}&canary={FLIPPED}", "Your name")
-    write(browser, "Your name", "Jana")
-    write(browser, "What is known about it", "a near tie; the shop names are alike")
-    browser.get_by_role("button", name="Write the waiver and decide again").click()
-    browser.get_by_role("heading", name="✓ PASS with waivers").wait_for()
-    assert clicks(browser) <= 4
-    browser.get_by_role("heading", name="✓ PASS with waivers").wait_for()
-    assert problems == []
-    browser.goto(root)
-    browser.get_by_text("WAIVED until").first.wait_for()
-    browser.get_by_text("(by waivers)").first.wait_for()
-    _check_written(path, run)
-
-
-def _check_written(path: Path, run: str) -> None:
-    history = History.open(path)
-    decided, waivers = history.get_run(run), history.waivers("sandbox", "fp8-head")
-    earlier = history.earlier_decisions(run)
-    history.close()
-    assert decided.verdict is Verdict.PASS
-    assert [(waiver.canary, waiver.owner) for waiver in waivers.values()] == [(FLIPPED, "Jana")]
-    assert [one.report.verdict for one in earlier] == [Verdict.FAIL]
+    assert any("✓ PASS with waivers" in one.value for one in app.text), "what it would change is shown first"
+    for key, typed, missing in (
+        ("reviewer", "Jana", "Type your name first"),
+        ("waive_reason", "a near tie; the shop names are alike", "needs a reason"),
+    ):
+        app = write()
+        assert any(missing in one.value for one in app.text)
+        field = app.text_input if key == "reviewer" else app.text_area
+        field(key=key).set_value(typed)
+    assert history.waivers("mine", "main") == {}
+    app = write()
+    assert app.header[0].value == ":green[✓ PASS] with waivers"
+    assert any("WAIVED until" in one.value for one in visit(path).markdown)
+    assert history.get_run(run.id).verdict is Verdict.PASS
+    assert [(one.canary, one.owner) for one in history.waivers("mine", "main").values()] == [("shops", "Jana")]
+    assert [one.report.verdict for one in history.earlier_decisions(run.id)] == [Verdict.FAIL]

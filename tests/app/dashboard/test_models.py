@@ -1,55 +1,64 @@
-"""The view models: pure functions from records to what is drawn."""
+"""What pages are made of: models, charts, text that cannot act, and files to save."""
 
+import csv
+import io
 import math
 from pathlib import Path
 from typing import Any
 
 import pytest
-from written_history import HOSTILE, POLICY, evidence, identity, outcome
+from written_history import HOSTILE, outcome
 
-from q36eval.app.dashboard.drawing.charts import margin_figure, margin_scatter, recovery_figure, scores_figure
-from q36eval.app.dashboard.drawing.kl_charts import points_figure
+from q36eval.app.dashboard.drawing.charts import interval_figure
+from q36eval.app.dashboard.drawing.parts import csv_bytes, file_name
 from q36eval.app.dashboard.escape import block, figure_text, line
-from q36eval.app.dashboard.models.drift import margin_as_effect
-from q36eval.app.dashboard.models.run import identity_rows, margin_bars, not_drawn
-from q36eval.app.figures.canary_items import Filter, MarginPoint, outcome_label, reasons, select
-from q36eval.app.figures.evals import RecoveryPoint, ScorePair
-from q36eval.app.figures.kl import Point
-from q36eval.gate import decide
-from q36eval.gate.policy_file import read_policy
+from q36eval.app.dashboard.models.run import criteria_rows
+from q36eval.app.figures.canary_items import Filter, outcome_label, reasons, select
 from q36eval.history import History
 from q36eval.history.run_comparison import compare
-from q36eval.records import Direction, Interval
+from q36eval.reports import Document
+from q36eval.reports.plots import CRITERIA, Axis, Row, decades
+from q36eval.reports.plots import criteria_rows as interval_rows
 
 Written = tuple[Path, dict[str, Any]]
 
 
-def test_margin_bars_are_shares_of_the_margin_and_finite(written: Written) -> None:
-    criteria = written[1]["ruined"].report.criteria
-    bars = {bar.id: bar for bar in margin_bars(criteria)}
-    kl = next(result for result in criteria if result.id == "kl")
-    assert bars["kl"].share == pytest.approx(kl.value / 0.014)
-    assert set(bars) | set(not_drawn(criteria)) == {result.id for result in criteria}
-    assert "checkpoint-intact" in not_drawn(criteria)
-    open_ended = Interval(lower=0.01, upper=math.inf, level=0.95, method="test")
-    (bar,) = margin_bars([kl.model_copy(update={"loss_interval": open_ended})])
-    assert bar.upper is None
-    assert margin_bars([kl.model_copy(update={"loss": math.nan})]) == []
+def test_criteria_are_drawn_as_shares_of_their_margins(written: Written) -> None:
+    report = written[1]["ruined"].report
+    rows = {row.below: row for row in interval_rows(report)}
+    kl = next(result for result in report.criteria if result.id == "kl")
+    assert rows["kl"].value == pytest.approx(kl.value / 0.014)
+    assert "checkpoint-intact" not in rows
+    assert {row["criterion"].rpartition("(")[2].strip("*)") for row in criteria_rows(Document(report))} == {
+        result.id for result in report.criteria
+    }
+
+
+def test_a_bar_ends_at_the_axis_and_nothing_infinite_is_drawn() -> None:
+    axis = Axis(0.0, 2.0, {0.0: "0", 1.0: "1"}, "share")
+    rows = [
+        Row("a", "w", 0.5, 0.2, 3.0, limit=1.0),
+        Row("b", "w", math.nan, math.nan, 1.0),
+        Row("c", "w", 9.0, -1.0, math.inf, floor=0.1),
+    ]
+    figure = interval_figure(rows, axis, margin=1.0)
+    bars = [trace for trace in figure.data if trace.mode == "lines"]
+    assert [tuple(bar.x) for bar in bars] == [(0.2, 2.0), (0.0, 2.0)]
+    dots = next(trace for trace in figure.data if trace.text is not None)
+    assert (tuple(dots.x), tuple(dots.y)) == ((0.5, 2.0), (0, 2))
+    assert {trace.name for trace in figure.data if trace.name} == {"margin", "noise floor"}
+    logarithmic = interval_figure(rows[:1], decades(rows[:1], "KL"))
+    assert tuple(logarithmic.layout.xaxis.range) == (-1.0, 1.0)
 
 
 def test_names_in_figures_are_no_markup() -> None:
     name = f"{HOSTILE}<b>bold</b>"
-    for figure in (
-        recovery_figure([RecoveryPoint(name, 0.9, 0.8, 1.0, name)]),
-        scores_figure([ScorePair(name, 0.9, 0.8, 10)]),
-        margin_scatter([MarginPoint(name, 1.0, 1.0, "both right", name)]),
-        points_figure([Point(name, 10, 0.1, None, None)], "slice"),
-    ):
-        strings = "".join(map(str, _strings(figure.to_plotly_json())))
-        assert "script&gt;" in strings
-        assert "<script" not in strings
-        assert "<b>" not in strings
-        assert not set("\x1b\x07\u202e") & set(strings)
+    figure = interval_figure([Row(name, name, 0.9, 0.8, 1.0)], CRITERIA)
+    strings = "".join(map(str, _strings(figure.to_plotly_json())))
+    assert "script&gt;" in strings
+    assert "<script" not in strings
+    assert "<b>" not in strings
+    assert not set("\x1b\x07\u202e") & set(strings)
 
 
 def _strings(value: Any) -> list[str]:
@@ -60,36 +69,11 @@ def _strings(value: Any) -> list[str]:
     return [value] if isinstance(value, str) else []
 
 
-def test_margin_axis_turns_logarithmic_and_keeps_the_order(written: Written) -> None:
-    bars = margin_bars(written[1]["ruined"].report.criteria)
-    figure = margin_figure(bars)
-    assert "logarithmic" in figure.layout.xaxis.title.text
-    line_at_one = figure.layout.shapes[0].x0
-    drawn = [trace for trace in figure.data if trace.error_x.array is not None]
-    for bar, trace in zip(bars, drawn, strict=True):
-        assert (trace.x[0] > line_at_one) == (bar.share > 1)
-        # on the stretched axis the arms must still end where the bounds are
-        assert trace.x[0] + trace.error_x.array[0] == pytest.approx(math.asinh(bar.upper))
-        assert trace.x[0] - trace.error_x.arrayminus[0] == pytest.approx(math.asinh(bar.lower))
-        assert trace.x[0] == pytest.approx(math.asinh(bar.share))
-        assert all(math.isfinite(x) for x in (*trace.x, *trace.error_x.array, *trace.error_x.arrayminus))
-    assert "logarithmic" not in margin_figure(margin_bars(written[1]["pass"].report.criteria)).layout.xaxis.title.text
-
-
-def test_identity_rows_say_what_differs(written: Written) -> None:
-    rows = {row["field"]: row["agree"] for row in identity_rows(written[1]["first"])}
-    assert rows["engine version"] == "differs"
-    assert rows["tokenizer sha256"] == "same"
-    unknown = written[1]["first"].model_copy(update={"identity": None, "reference_identity": identity("a")})
-    assert {row["agree"] for row in identity_rows(unknown)} == {"–"}
-
-
 def test_missing_score_is_not_a_wrong_answer() -> None:
     errored = outcome(1, "json", "ok", None, scores=(1.0, 1.0))
     wrong = outcome(2, "json", "ok", "no", scores=(1.0, 0.0))
     assert "NOT SCORED" in outcome_label(errored)[0]
     assert "REGRESSION" in outcome_label(wrong)[0]
-    assert select([errored, wrong], Filter(flips_only=True)) == [wrong]
     assert select([errored, wrong], Filter(outcome="not scored")) == [errored]
     assert reasons(errored.branch) == ["errored: the engine gave up"]
 
@@ -99,23 +83,6 @@ def test_inert_text() -> None:
     assert "\n" not in line("a\nb")
     assert figure_text("<a href='x'>$y$</a>") == "&lt;a href='x'&gt;＄y＄&lt;/a&gt;"
     assert block("x" * 30_000).endswith("30000 characters in all]")
-
-
-@pytest.mark.parametrize("damage", [0.05, 4.0])
-def test_the_margin_that_a_chart_draws_parts_what_the_gate_parts(damage: float) -> None:
-    policy = read_policy(POLICY)
-    found = evidence(policy, damage, 1)
-    measured = {(one.probe, one.metric, one.slice): one for one in found}
-    kinds = set()
-    for result in decide(policy, found).criteria:
-        drawn, one = margin_as_effect(result), measured.get((result.probe, result.metric, result.slice))
-        if drawn is None or one is None or result.loss is None or result.limit is None:
-            continue
-        higher = one.direction is Direction.HIGHER_IS_BETTER
-        beyond = one.effect < drawn if higher else one.effect > drawn
-        assert beyond is (result.loss > result.limit), result.id
-        kinds.add(result.margin.kind)
-    assert kinds == {"max_value", "max_count", "max_increase", "min_retention", "min_recovery"}
 
 
 def test_counts_of_other_prompts_are_no_better_and_no_worse(written: Written) -> None:
@@ -132,3 +99,33 @@ def test_counts_of_other_prompts_are_no_better_and_no_worse(written: Written) ->
     assert moved[0]["must-pass-freeform"] == "better"
     assert moved[1]["must-pass-freeform"] is None
     assert {each["checkpoint-intact"] for each in moved} == {"same"}
+
+
+def read(data: bytes) -> list[list[str]]:
+    return list(csv.reader(io.StringIO(data.decode("utf-8-sig"))))
+
+
+def test_a_table_comes_back_as_it_was_shown() -> None:
+    rows = [{"task": "Kč, „sleva“", "loss": "-0.0017 [-0.02, 0.03]"}, {"task": 'a "b"', "extra": "+1.2 %"}]
+    assert read(csv_bytes(rows)) == [
+        ["task", "loss", "extra"],
+        ["Kč, „sleva“", "-0.0017 [-0.02, 0.03]", ""],
+        ['a "b"', "", "+1.2 %"],
+    ]
+
+
+@pytest.mark.parametrize("text", ["=HYPERLINK(1)", "+cmd|' /C calc'!A0", "-2+3+cmd|x", "@SUM(A1)", "-1e5=A1", "\t=1"])
+def test_no_spreadsheet_runs_what_a_model_said(text: str) -> None:
+    _, (cell,) = read(csv_bytes([{"answer": text}]))
+    assert not cell.startswith(("=", "+", "-", "@", "\t"))
+    assert text.strip() in cell
+
+
+def test_hostile_text_stays_one_cell_of_one_line() -> None:
+    _, (cell, second) = read(csv_bytes([{"answer": f"{HOSTILE}\r\n=1", "b": "x"}]))
+    assert not {"\x1b", "\x07", "\u202e", "\n", "\r"} & set(cell)
+    assert second == "x"
+
+
+def test_a_file_name_is_only_a_name() -> None:
+    assert file_name("../../etc/passwd", "mmlu by task", "<b>") == "etc-passwd-mmlu-by-task-b"

@@ -2,10 +2,10 @@
 
 import ast
 import math
-import shutil
 import subprocess
 import sys
 from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -14,13 +14,14 @@ from driving import answers_of, markup_of, tables_of
 from written_history import HOSTILE
 
 from q36eval.config import Paths
-from q36eval.history import History
+from q36eval.history import History, RunProgress
 from q36eval.token_files import WORST, WorstToken, write_worst
 
 Visit = Callable[..., Any]
 Written = tuple[Path, dict[str, Any]]
 VIEWS = Path(__file__).parents[3] / "app" / "dashboard" / "views"
 PAGES = ("overview", "run", "kl", "evals", "branch", "canaries")
+BRANCH = "fp8; touch /tmp/owned"
 
 
 def texts(app: Any) -> str:
@@ -35,12 +36,12 @@ def codes(app: Any) -> list[str]:
 @pytest.mark.parametrize(("short", "word"), [("pass", "✓ PASS"), ("ruined", "✗ FAIL"), ("crashed", "? INCONCLUSIVE")])
 def test_run_page_follows_its_address(visit: Visit, written: Written, short: str, word: str) -> None:
     run = written[1][short]
-    app = visit(written[0], "run", run=run.id, open="criteria")
+    app = visit(written[0], "run", run=run.id)
     assert app.selectbox(key="run_page_run").value == run.id
     assert word in app.header[0].value
     criteria = next(frame for frame in tables_of(app) if "criterion" in frame)
-    assert sorted(criteria["id"]) == sorted(result.id for result in run.report.criteria)
-    by_id = {row["id"]: row for row in criteria.to_dict("records")}
+    by_id = {row["criterion"].rpartition("(")[2].strip("*)"): row for row in criteria.to_dict("records")}
+    assert sorted(by_id) == sorted(result.id for result in run.report.criteria)
     for result in run.report.criteria:
         assert result.verdict.value.replace("_", " ") in by_id[result.id]["verdict"]
         assert by_id[result.id]["reason"].startswith(result.reason.split(" <")[0])
@@ -85,7 +86,7 @@ def test_turned_page_survives_a_filter_that_shortens_the_list(visit: Visit, writ
     app = visit(written[0], "canaries", run=written[1]["ruined"].id)
     app = app.number_input[0].set_value(4).run()
     shown_last = answers_of(app)
-    app = app.selectbox(key="canary_canary").set_value("tool-calls").run()
+    app = app.selectbox(key="canary").set_value("tool-calls").run()
     assert not app.exception
     assert answers_of(app)
     assert answers_of(app) != shown_last
@@ -93,13 +94,12 @@ def test_turned_page_survives_a_filter_that_shortens_the_list(visit: Visit, writ
 
 @pytest.mark.long
 def test_hostile_text_reaches_only_plain_elements(visit: Visit, written: Written) -> None:
-    for page, short in (("canaries", "ruined"), ("run", "crashed"), ("overview", "crashed"), ("canaries", "crashed")):
+    for page, short in (("canaries", "ruined"), ("run", "crashed"), ("overview", "crashed")):
         app = visit(written[0], page, run=written[1][short].id)
         assert not any("script" in text for text in markup_of(app))
         plain = codes(app) + [element.value for element in app.text]
         assert not any(set("\x1b\x07\u202e") & set(text) for text in plain)
-    texts_of = "prompt-0000000000000000,expected-0000000000000000"
-    app = visit(written[0], "canaries", run=written[1]["ruined"].id, item=f"{1:064x}", open=texts_of)
+    app = visit(written[0], "canaries", run=written[1]["ruined"].id, item=f"{1:064x}")
     assert codes(app)
     assert not any(set("\x1b\x07\u202e") & set(text) for text in codes(app))
     (shown,) = answers_of(app)
@@ -109,7 +109,7 @@ def test_hostile_text_reaches_only_plain_elements(visit: Visit, written: Written
 
 
 def test_kl_page_without_tokens_still_shows_the_figures(visit: Visit, written: Written) -> None:
-    app = visit(written[0], "kl", run=written[1]["pass"].id, open="figures")
+    app = visit(written[0], "kl", run=written[1]["pass"].id)
     assert tables_of(app)[0]["figure"].tolist() == ["KL(ref‖branch), mean"]
     assert "The run's tokens are not here, so how they spread cannot be drawn." in texts(app)
 
@@ -164,17 +164,6 @@ def test_empty_history_says_which_command_to_run(visit: Visit, tmp_path: Path, p
     assert path.exists() is exists
 
 
-@pytest.mark.long
-def test_a_history_that_was_removed_is_not_an_empty_one(visit: Visit, written: Written, tmp_path: Path) -> None:
-    path = tmp_path / "history.sqlite"
-    shutil.copy(written[0], path)
-    assert not visit(path).error
-    path.unlink()
-    app = visit(path)
-    assert "was there and is gone" in app.error[0].value
-    assert "q36eval gate --branch fp8-head" not in codes(app)
-
-
 def test_file_that_is_no_history_is_one_sentence(visit: Visit, tmp_path: Path) -> None:
     path = tmp_path / "history.sqlite"
     path.write_text("not a database, but long enough to be taken for one " * 20)
@@ -202,3 +191,30 @@ def test_a_page_shows_no_text_that_is_meant_for_its_readers_in_the_code(file: Pa
     """Streamlit draws every expression that stands alone in a page's file, a constant's docstring too."""
     body = ast.parse(file.read_text(encoding="utf-8")).body
     assert not [part.lineno for part in body[1:] if isinstance(part, ast.Expr)]
+
+
+@pytest.fixture
+def running(tmp_path: Path) -> tuple[Path, str]:
+    """A history of one run that is going on: of a hostile branch, in a stage of a hostile name."""
+    path = tmp_path / "history.sqlite"
+    history = History.open(path)
+    run = history.start_run(family="sandbox", branch=BRANCH, identity=None, reference_identity=None)
+    history.set_progress(RunProgress(run_id=run.id, stage=HOSTILE, done=3, total=9, at=datetime.now(UTC)))
+    history.close()
+    return path, run.id
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("page", ["review", "kl", "evals", "canaries"])
+def test_a_command_to_be_copied_runs_nothing_else(visit: Visit, running: tuple[Path, str], page: str) -> None:
+    path, run = running
+    commands = [one.value for one in visit(path, page, run=run).code if one.value.startswith("q36eval ")]
+    assert commands
+    assert all(f"--branch '{BRANCH}'" in command for command in commands)
+
+
+def test_the_stage_of_a_run_is_no_markup(visit: Visit, running: tuple[Path, str]) -> None:
+    path, run = running
+    app = visit(path, "run", run=run)
+    assert any("<script>alert('owned')</script>" in one.value for one in app.text)
+    assert "<script>" not in "".join(str(one.proto) for one in app.get("progress"))

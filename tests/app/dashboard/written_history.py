@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 
 from q36eval.canaries.outcomes import question_name
-from q36eval.gate import Circumstances, Policy, Stage, StageState, Waiver, decide
+from q36eval.gate import Circumstances, Policy, Stage, StageState, decide
 from q36eval.gate.policy_file import read_policy
 from q36eval.history import History, RunRecord
 from q36eval.records import (
@@ -156,9 +156,10 @@ def write_run(
     n_items: int = 30,
     without: ProbeName | None = None,
     engine_version: str = "5.17.0",
-    waivers: tuple[Waiver, ...] = (),
+    stopped: bool = False,
 ) -> RunRecord:
-    """One gate run, measured, judged and finished; `without` names a probe that crashed."""
+    """One gate run, measured, judged and finished; `without` names a probe that crashed, `stopped` is one that stopped
+    after the required prompts."""
     policy = read_policy(POLICY)
     run = history.start_run(
         family="sandbox",
@@ -171,42 +172,22 @@ def write_run(
     )
     items = canary_items(n_items, damage)
     found = [flips_named(m, items) for m in evidence(policy, damage, seed) if m.probe is not without]
+    failures, stages = [], []
+    if without is not None:
+        failures.append(ProbeFailure(probe=without, reason=f"out of memory {HOSTILE}", kind="crashed"))
+    if stopped:
+        found = [m for m in found if m.metric == "must_pass_flips" or m.probe is ProbeName.WEIGHTS]
+        why = not_evaluated_after("must-pass", ["must-pass-structured", "must-pass-freeform"])
+        failures += [ProbeFailure(probe=probe, reason=why, kind="skipped") for probe in LEFT_OUT]
+        stages.append(Stage(name="kl", state=StageState.NOT_EVALUATED, items=0, planned=780))
     history.add_measurements(run.id, found)
     if without is not ProbeName.CANARIES:
         history.add_items(run.id, items)
-    failures = []
-    if without is not None:
-        failures.append(ProbeFailure(probe=without, reason=f"out of memory {HOSTILE}", kind="crashed"))
-        history.add_failure(run.id, failures[0])
-    circumstances = Circumstances(on=run.started.date(), waivers=waivers)
-    history.update_run(run.id, circumstances=circumstances)
-    return history.finish_run(run.id, decide(policy, found, waivers, failures, on=circumstances.on))
-
-
-def write_stopped(history: History, branch: str = "int2-experts") -> RunRecord:
-    """A gate that stopped after the required prompts: three of them flipped, and nothing else was evaluated."""
-    policy, items = read_policy(POLICY), canary_items(30, 4.0)
-    run = history.start_run(
-        family="sandbox", branch=branch, identity=identity("d"), reference_identity=identity("a"), policy=policy
-    )
-    found = [flips_named(m, items) for m in evidence(policy, 4.0, 4) if m.metric == "must_pass_flips"]
-    found += [m for m in evidence(policy, 0.0, 4) if m.probe is ProbeName.WEIGHTS]
-    history.add_measurements(run.id, found)
-    history.add_items(run.id, [item for item in items if item.must_pass])
-    why = not_evaluated_after("must-pass", ["must-pass-structured", "must-pass-freeform"])
-    failures = [ProbeFailure(probe=probe, reason=why, kind="skipped") for probe in LEFT_OUT]
     for failure in failures:
         history.add_failure(run.id, failure)
-    measured_, left = StageState.MEASURED, StageState.NOT_EVALUATED
-    stages = (
-        Stage(name="weights", state=measured_, items=201, planned=201),
-        Stage(name="must-pass", state=measured_, items=71, planned=71, settled=("must-pass-freeform",)),
-        *(Stage(name=name, state=left, items=0, planned=780) for name in ("canaries", "kl", "evals")),
-    )
     circumstances = Circumstances(on=run.started.date())
     history.update_run(run.id, circumstances=circumstances)
-    report = decide(policy, found, (), failures, on=circumstances.on, stages=stages)
-    return history.finish_run(run.id, report)
+    return history.finish_run(run.id, decide(policy, found, (), failures, on=circumstances.on, stages=tuple(stages)))
 
 
 def write_history(path: Path, n_items: int = 30) -> dict[str, RunRecord]:

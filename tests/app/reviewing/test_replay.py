@@ -8,11 +8,10 @@ import sys
 from collections.abc import Callable
 from datetime import date
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from q36eval.app.reviewing.replay import Replay, differences, retry
+from q36eval.app.reviewing.replay import differences, retry
 from q36eval.gate import Margin, Waiver
 from q36eval.history import RunRecord
 from q36eval.records import ProbeName
@@ -53,22 +52,25 @@ def test_a_year_later_the_same_bytes_come_out_of_history(tmp_path: Path) -> None
 
 @pytest.mark.long
 @pytest.mark.parametrize(
-    ("tampering", "named"),
+    ("tampering", "named", "same"),
     [
-        (("measurements", "clusters", lambda text: text.replace("1.0", "0.0")), "tools"),
-        (("runs", "circumstances", of_json(lambda kept: kept.pop("waivers"))), "waived_by"),
-        (("runs", "report", lambda text: text.replace('"verdict":"FAIL"', '"verdict":"PASS"')), "verdict"),
+        (("measurements", "clusters", lambda text: text.replace("1.0", "0.0")), "tools", False),
+        (("runs", "circumstances", of_json(lambda kept: kept.pop("waivers"))), "waived_by", False),
+        (("runs", "report", lambda text: text.replace('"verdict":"FAIL"', '"verdict":"PASS"')), "verdict", False),
+        (("runs", "report", of_json(lambda report: report["criteria"][0].pop("to_turn"))), "to_turn", True),
     ],
 )
 def test_what_was_changed_behind_the_verdict_is_found_and_named(
-    tmp_path: Path, tampering: tuple[str, str, Callable[[str], str]], named: str
+    tmp_path: Path, tampering: tuple[str, str, Callable[[str], str]], named: str, same: bool
 ) -> None:
+    """More that a newer version says (`same`) is told from another verdict."""
     run = waived_run(tmp_path)
     tamper_text(tmp_path / "history.sqlite", *tampering)
     done = commands.q36eval("history", "show", run.id, "--replay", state=tmp_path)
     assert done.returncode == 1
     assert "does not give the report that was kept" in done.stdout
     assert named in done.stdout
+    assert ("Every verdict is the same" in done.stdout) == same
 
 
 def test_another_policy_says_what_it_would_and_leaves_the_verdict_alone(tmp_path: Path) -> None:
@@ -108,15 +110,10 @@ def test_a_decision_whose_circumstances_are_gone_is_not_replayed(tmp_path: Path)
     assert "without the circumstances of its verdict" in done.stderr
 
 
-def test_differences_go_by_name_and_last_digits_are_told_from_verdicts() -> None:
+def test_differences_go_by_name() -> None:
     kept = {"criteria": [{"id": "a", "p": 0.1}, {"id": "b", "p": 0.2}], "verdict": "PASS"}
     again = {"criteria": [{"id": "b", "p": 0.2 + 1e-16}, {"id": "a", "p": 0.1 + 1e-16}], "verdict": "PASS"}
     assert [line.split(":")[0] for line in differences(kept, again)] == ["criteria[a].p", "criteria[b].p"]
-    run = RunRecord.model_construct(id="r")
-    in_order = again | {"criteria": again["criteria"][::-1]}
-    assert Replay(run, json.dumps(kept), json.dumps(in_order)).differs_in_rounding_only
-    for other in (in_order | {"verdict": "FAIL"}, in_order | {"criteria": [{"id": "a", "p": 0.1001}]}):
-        assert not Replay(run, json.dumps(kept), json.dumps(other)).differs_in_rounding_only
 
 
 @pytest.mark.long
@@ -137,25 +134,6 @@ print([name for name in heavy if name in sys.modules])
     environment = {**os.environ, "Q36EVAL_STATE": str(tmp_path)}
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment, check=False)
     assert done.stdout.splitlines()[-1:] == ["[]"], done.stderr
-
-
-def test_more_that_a_newer_version_says_is_told_from_another_verdict(tmp_path: Path) -> None:
-    run = waived_run(tmp_path)
-    history = tmp_path / "history.sqlite"
-
-    def in_report(edit: Callable[[Any], object]) -> Callable[[], None]:
-        return lambda: tamper_text(history, "runs", "report", of_json(edit))
-
-    tamperings = (
-        (in_report(lambda report: report["criteria"][0].pop("to_turn")), True),
-        (lambda: tamper(history, "UPDATE runs SET verdict = 'FAIL'"), False),
-        (in_report(lambda report: report["criteria"][0].update(verdict="INCONCLUSIVE")), False),
-    )
-    for tampering, same in tamperings:
-        tampering()
-        done = commands.q36eval("history", "show", run.id, "--replay", state=tmp_path)
-        assert done.returncode == 1
-        assert ("Every verdict is the same" in done.stdout) == same
 
 
 @pytest.mark.long

@@ -7,18 +7,17 @@ from pathlib import Path
 import pytest
 
 from q36eval.app.cli.gate_branches import Branches
-from q36eval.app.reviewing.effects import check_expiry
 from q36eval.app.reviewing.redecision import decide_again
 from q36eval.app.reviewing.waiver_files import read_waivers, strangers
 from q36eval.config import Family, Paths
 from q36eval.errors import UsageError
 from q36eval.gate import Waiver
 from q36eval.history import History, RunRecord
-from q36eval.history.decisions import WaiverSource, circumstances_on, decided, evidence_of, sign
-from q36eval.records import Answer, ItemOutcome, Lane, ProbeName, Verdict
+from q36eval.history.decisions import WaiverSource, circumstances_on, sign
+from q36eval.records import Verdict
 from tests import commands
-from tests.app.judged_runs import IDENTITY, judge_run, open_history
-from tests.q36eval.gate.evidence import flips, only, small_policy
+from tests.app.judged_runs import judge_flips, judge_run, open_history
+from tests.q36eval.gate.evidence import small_policy
 
 REPOSITORY = Path(__file__).parents[3]
 DAY = date(2026, 3, 1)
@@ -55,14 +54,6 @@ def test_what_would_excuse_nothing_or_for_ever_is_refused(
     assert (done.returncode, done.stderr.count("\n")) == (2, 1), done.stderr
     assert needle in done.stderr
     assert history.waiver_records() == []
-
-
-def test_an_expiry_is_from_today_to_a_year_ahead() -> None:
-    for expires in (DAY, date(2027, 3, 1)):
-        check_expiry(expires, DAY)
-    for expires in (date(2026, 2, 28), date(2027, 3, 3)):
-        with pytest.raises(UsageError):
-            check_expiry(expires, DAY)
 
 
 @pytest.mark.long
@@ -121,36 +112,16 @@ def test_a_waiver_of_what_blocks_nothing_is_refused(tmp_path: Path) -> None:
 def test_of_two_canaries_that_fail_a_criterion_together_each_can_be_waived_and_no_third(tmp_path: Path) -> None:
     """Neither excuses it alone, so the first of the two waivers changes nothing yet."""
     history = open_history(tmp_path)
-    run = judge_canaries(history, {"copy-exact": 3, "json-flat": 3, "tool-call": 0})
+    run = judge_flips(history, {"copy-exact": 3, "json-flat": 3, "tool-call": 0})
     code, said = add(tmp_path, "--canary", "tool-call")
     assert (code, "the canary tool-call lost nothing" in said) == (2, True), said
     code, said = add(tmp_path, "--canary", "copy-exact")
     assert (code, "together with json-flat" in said) == (0, True), said
     code, said = add(tmp_path, "--canary", "json-flat")
     assert (code, "flips set aside" in said) == (0, True), said
-    (result,) = again(history, run, datetime.now(UTC).date()).report.criteria
-    assert {waiver.canary for waiver in result.waived_by} == {"copy-exact", "json-flat"}
-
-
-def judge_canaries(history: History, flipped: dict[str, int]) -> RunRecord:
-    """A run that counts flips of required prompts, so many of each canary, with the outcomes that they are of."""
-    rules = only("max_count", 0, id="flips", probe="canaries", metric="must_pass_flips", lanes=tuple(Lane))
-    run = history.start_run(
-        family="sandbox", branch="main", policy=rules, identity=IDENTITY, reference_identity=IDENTITY
-    )
-    history.add_measurement(run.id, flips({canary: (20, lost) for canary, lost in flipped.items()}, "all"))
-    right, wrong = Answer(score=1.0, text="!"), Answer(score=0.0, text="?")
-    for canary, lost in flipped.items():
-        asked = {"probe": ProbeName.CANARIES, "group": canary, "prompt": "?", "must_pass": True, "reference": right}
-        answers = [wrong if number < lost else right for number in range(20)]
-        items = [
-            ItemOutcome(**asked, item_key=f"{canary} {number}", cluster=f"{canary}/{number}", branch=answer)
-            for number, answer in enumerate(answers)
-        ]
-        history.add_items(run.id, items)
-    circumstances = circumstances_on(history, run, DAY)
-    history.update_run(run.id, circumstances=circumstances)
-    return history.finish_run(run.id, decided(rules, evidence_of(history, run, circumstances), circumstances))
+    report = again(history, run, datetime.now(UTC).date()).report
+    waived_by = {waiver.canary for result in report.criteria for waiver in result.waived_by}
+    assert waived_by == {"copy-exact", "json-flat"}
 
 
 def test_an_export_reads_back_and_then_its_waivers_alone_count(tmp_path: Path) -> None:
@@ -190,12 +161,7 @@ ENTRY = "{family: sandbox, branch: main, criterion: kl, owner: eva, reason: know
         (f"waivers: [{ENTRY.replace('criterion: kl', 'criterium: kl')}]", "criterium"),
         (f"waivers: [{ENTRY.replace('criterion: kl,', '')}]", "names a criterion, a slice or a canary"),
         (f"waivers: [{ENTRY.replace('2026-04-01', '2028-04-01')}]", "waivers.0.expires: 2028-04-01 is further away"),
-        (f"waivers: [{ENTRY.replace('owner: eva', 'owner: eva, owner: jan')}]", "given twice"),
-        (f"waivers: [{ENTRY.replace('reason: known', 'reason: 3')}]", "reason"),
-        (f"waivers: [{ENTRY}]\nwaivers: []", "given twice"),
         ("waivers: [" + ENTRY.replace("branch: main", r'branch: "./\0"') + "]", "waivers.0.branch"),
-        (f"waivers: [{ENTRY.replace('2026-04-01', '2026-02-31')}]", "day is out of range"),
-        ("- 1", "waiver file"),
         (None, "no waiver file"),
     ],
 )

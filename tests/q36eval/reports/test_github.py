@@ -108,12 +108,6 @@ def test_no_line_of_an_answer_is_a_command() -> None:
     assert said[-2] == "\ufffd"
 
 
-def test_hidden_text_is_shown_as_such() -> None:
-    """Tags (U+E0000…) spell whole sentences that no screen shows, and that a model which reads the report does."""
-    hidden = "\u00ad\u200b\u3164\u2800\ufff9\U000e0041\U000e0100"
-    assert plain(hidden) == "\ufffd" * len(hidden)
-
-
 ANSWER = DecidingAnswer("a-canary", "What?\n```\n<details>\n", "this", "</details>\n" * 40, required=True)
 
 

@@ -12,7 +12,7 @@ from rich.console import Console
 
 from q36eval.gate import CriterionVerdict, GateReport, Margin, Policy, decide
 from q36eval.inert_text import plain
-from q36eval.records import Measurement, ProbeName
+from q36eval.records import FailureCauses, FamilyCompetence, Measurement, ProbeName
 from q36eval.reports import Document, to_console, to_json, to_markdown
 from q36eval.reports.card_report import to_card
 from q36eval.reports.html_report import to_html
@@ -29,9 +29,9 @@ from tests.q36eval.reports.report_samples import (
     run_of,
 )
 
-OWN_TAGS = {
-    *("h1", "h2", "p", "table", "thead", "tbody", "tr", "th", "td", "ul", "li", "strong", "code"),
-}
+OWN_TAGS = {"h1", "h2", "p", "table", "thead", "tbody", "tr", "th", "td", "ul", "li", "strong", "code"}
+PEOPLE = (to_markdown, to_html, to_junit, to_card)
+"""Formats for people, but for the terminal."""
 
 
 def console_text(judged: GateReport, width: int = 120, *, colours: bool = False) -> str:
@@ -58,6 +58,8 @@ def test_plain_text_is_one_harmless_line() -> None:
     assert line.isprintable()
     assert not re.search(r"##\w*\[|::", line)
     assert len(plain(HOSTILE)) == 400
+    hidden = "\u00ad\u200b\u3164\u2800\ufff9\U000e0041\U000e0100"  # tags spell sentences that no screen shows
+    assert plain(hidden) == "\ufffd" * len(hidden)
 
 
 @pytest.mark.parametrize("width", [80, 120, 200])
@@ -161,3 +163,32 @@ def test_a_criterion_without_a_number_has_no_figure_on_a_card_and_its_verdict_el
     assert gap.judged
     assert "## Not measured" not in to_markdown(document)
     assert ": NaN\n" in to_card(document).partition("### Not measured")[2]
+
+
+HARD = FamilyCompetence(name="json-nested", items=100, informative=3, causes={"cut_off": 90, "wrong": 7})
+EASY = FamilyCompetence(name="json-flat", items=400, informative=396, causes={"wrong": 4})
+CAUSES = FailureCauses(branch={"cut_off": 91, "wrong": 12}, reference={"cut_off": 90, "wrong": 11})
+
+
+def test_every_format_names_what_the_reference_cannot_do_and_why_answers_fail() -> None:
+    found = accuracy("facts", 8, 4)
+    assert found.clusters is not None
+    names = tuple((EASY if row < 400 else HARD).name for row in range(len(found.clusters.units)))
+    clusters = found.clusters.model_copy(update={"families": names})
+    found = found.model_copy(update={"competence": (EASY, HARD), "causes": CAUSES, "clusters": clusters})
+    margin = Margin(kind="min_recovery", value=0.9, source="test")
+    facts = criterion("facts", probe="evals", metric="accuracy", slice="facts", margin=margin)
+    report = decide(Policy(name="p", criteria=(facts,)), [found])
+    assert report.verdict == "PASS"
+    document = Document(report, run_of())
+    (kept,) = json.loads(to_json(document))["report"]["criteria"]
+    assert kept["competence"]["left_out"] == [HARD.model_dump(mode="json")]
+    assert kept["causes"]["branch"] == {"cut_off": 91, "wrong": 12}
+    for written in (*(write(document) for write in PEOPLE), console_text(report, 400)):
+        text = " ".join(written.replace("&#45;", "-").split())
+        for told in (
+            "the reference solves 399 of 500 items",
+            "3 of 100 in json-nested",
+            "branch 91 cut off at their budget, 12 wrong; reference 90 cut off at their budget, 11 wrong",
+        ):
+            assert told in text

@@ -1,4 +1,4 @@
-"""Figures of the HTML report: Matplotlib's SVG, with no script and no style of its own."""
+"""Rows of the figures of reports and pages, and the SVG of the HTML report: Matplotlib's, without script or style."""
 
 import io
 import logging
@@ -13,9 +13,8 @@ from markupsafe import Markup
 from q36eval.gate.noise import floor_metric
 from q36eval.gate.report import CriterionResult, CriterionVerdict, GateReport
 from q36eval.inert_text import html, plain
-from q36eval.records import Measurement, ProbeName
+from q36eval.records import Clusters, Direction, Measurement, ProbeName
 from q36eval.reports.evals_figures import SUITE, EvalsFigures, GroupFigures, percent, recovery_words
-from q36eval.reports.flips import flips
 from q36eval.reports.story import worst_first
 from q36eval.reports.text import figure_text, margin_text, number, verdict_text
 
@@ -26,7 +25,7 @@ MOST_SLICES = 5
 """Slices of a group of tasks that are drawn: the worst."""
 
 MARK = {"PASS": "✓", "FAIL": "✗", "INCONCLUSIVE": "?", "NOT_MEASURED": "∅"}
-KL = "kl_divergence"
+KL, KL_UNIT = "kl_divergence", "nats/token"
 
 COLOURS = {"PASS": "#2e9e5b", "FAIL": "#e0483e", "INCONCLUSIVE": "#c98500", "NOT_MEASURED": "#9468d6"}
 BLUE, GREY, BAND = "#3b7dd8", "#8a8f98", "#2e9e5b18"
@@ -66,15 +65,13 @@ class Axis:
     log: bool = False
 
 
-def criteria_plot(report: GateReport) -> Markup:
-    """Every criterion with an interval: how much of its margin is used up, 0 as the reference, 1 the margin itself."""
-    rows, failed = [], []
+def criteria_rows(report: GateReport) -> list[Row]:
+    """Every criterion with an interval, the worst first, as shares of its margin: 0 as the reference, 1 the margin."""
+    rows = []
     for result in worst_first(report.criteria):
         interval, limit = result.loss_interval, result.limit or 0.0
         if interval is None or limit <= 0 or result.margin.kind == "max_count":
             continue
-        if result.verdict is CriterionVerdict.FAIL:
-            failed.append(result.heading)
         value = math.nan if result.loss is None else result.loss / limit
         far = f" ({value:.1f} ×)" if interval.lower / limit > CRITERIA.high else ""
         rule = margin_text(result.margin, result.unit)
@@ -90,7 +87,14 @@ def criteria_plot(report: GateReport) -> Markup:
                 floor=None if result.noise_floor is None else result.noise_floor.loss / limit,
             )
         )
-    summary = f"{len(rows)} criteria; beyond their margins: {', '.join(failed) or 'none'}"
+    return rows
+
+
+def criteria_plot(report: GateReport) -> Markup:
+    """How much of its margin each criterion uses up."""
+    rows = criteria_rows(report)
+    beyond = [row.name for row in rows if row.colour == COLOURS["FAIL"]]
+    summary = f"{len(rows)} criteria; beyond their margins: {', '.join(beyond) or 'none'}"
     return _figure("Criteria as intervals against their margins", summary, rows, CRITERIA, margin=1.0)
 
 
@@ -103,18 +107,18 @@ RECOVERY = Axis(
 )
 
 
-def kl_plot(report: GateReport, measurements: Sequence[Measurement]) -> Markup:
-    """The divergence of every slice, with its noise floor and the margin where the policy judges it."""
+def kl_rows(report: GateReport | None, measurements: Sequence[Measurement]) -> dict[str, Row]:
+    """The divergence of every slice by its name, with its noise floor and the margin where the policy judges it.
+
+    All of it comes first, then what the policy judges, then the others; of each the worst.
+    """
     of_kl = [m for m in measurements if m.probe is ProbeName.KL]
-    measured = [m for m in of_kl if m.metric == KL]
-    if not measured:
-        return Markup()
-    judged = {r.slice: r for r in report.criteria if r.probe is ProbeName.KL and r.metric == KL}
+    criteria = () if report is None else report.criteria
+    judged = {r.slice: r for r in criteria if r.probe is ProbeName.KL and r.metric == KL}
     floors = {m.slice: m.value for m in of_kl if m.metric == floor_metric(KL)}
-    # all of it, what the policy judges, then the others; of each the worst
-    shown = sorted(measured, key=lambda m: (m.slice != "all", m.slice not in judged, -m.value))[:MOST_ROWS]
-    rows = [
-        Row(
+    measured = [m for m in of_kl if m.metric == KL]
+    return {
+        m.slice: Row(
             name=m.slice,
             words=f"{number(m.value)} [{number(m.effect_interval.lower)}, {number(m.effect_interval.upper)}]",
             value=m.value,
@@ -124,14 +128,20 @@ def kl_plot(report: GateReport, measurements: Sequence[Measurement]) -> Markup:
             limit=judged[m.slice].margin.value if m.slice in judged else None,
             floor=floors.get(m.slice),
         )
-        for m in shown
-    ]
-    unit = shown[0].unit
-    summary = f"{len(shown)} slices; all: {number(shown[0].value)} {unit}"
-    return _figure("KL divergence by slice", summary, rows, _decades(rows, f"{unit}, logarithmic"))
+        for m in sorted(measured, key=lambda m: (m.slice != "all", m.slice not in judged, -m.value))
+    }
 
 
-def _decades(rows: Sequence[Row], title: str) -> Axis:
+def kl_plot(report: GateReport, measurements: Sequence[Measurement]) -> Markup:
+    """The divergence of the worst slices."""
+    rows = list(kl_rows(report, measurements).values())[:MOST_ROWS]
+    if not rows:
+        return Markup()
+    summary = f"{len(rows)} slices; all: {number(rows[0].value)} {KL_UNIT}"
+    return _figure("KL divergence by slice", summary, rows, decades(rows, f"{KL_UNIT}, logarithmic"))
+
+
+def decades(rows: Sequence[Row], title: str) -> Axis:
     """A logarithmic axis of whole decades around everything that is drawn."""
     drawn = [x for row in rows for x in (row.value, row.lower, row.upper, row.limit, row.floor) if x is not None]
     powers = [math.log10(x) for x in drawn if x > 0 and math.isfinite(x)] or [0.0]
@@ -140,17 +150,23 @@ def _decades(rows: Sequence[Row], title: str) -> Axis:
     return Axis(10.0**low, 10.0**high, {10.0**n: f"{10.0**n:g}" for n in range(low, high + 1)}, title, log=True)
 
 
-def recovery_plot(report: GateReport, measurements: Sequence[Measurement]) -> Markup:
+def recovery_rows(report: GateReport | None, figures: EvalsFigures) -> list[Row]:
     """How much of the reference's score each group of tasks keeps, with its worst slices, against the margin."""
-    figures = EvalsFigures(measurements)
-    judged = {r.slice: r for r in report.criteria if r.probe is ProbeName.EVALS and r.margin.kind == "min_recovery"}
-    rows, groups = [], []
+    criteria = () if report is None else report.criteria
+    judged = {r.slice: r for r in criteria if r.probe is ProbeName.EVALS and r.margin.kind == "min_recovery"}
+    rows = []
     for group, recovery in _recovered(figures.groups()):
         name = "the whole suite" if group.name == SUITE else group.name
         rows.append(_recovery_row(name, recovery, judged.get(group.name)))
-        groups.append(f"{group.name} {percent(recovery.value)}")
         for part, of_part in _recovered(figures.slices(group.name))[:MOST_SLICES]:
             rows.append(_recovery_row(f"· {part.name.partition('/')[2]}", of_part, judged.get(part.name)))
+    return rows
+
+
+def recovery_plot(report: GateReport, measurements: Sequence[Measurement]) -> Markup:
+    """The recovery of each group."""
+    rows = recovery_rows(report, EvalsFigures(measurements))
+    groups = [f"{row.name} {percent(row.value)}" for row in rows if not row.name.startswith("·")]
     return _figure("Recovery by task", ", ".join(groups), rows, RECOVERY)
 
 
@@ -164,6 +180,50 @@ def _recovery_row(name: str, recovery: Measurement, judged: CriterionResult | No
     interval, limit = recovery.effect_interval, None if judged is None else judged.margin.value
     words = recovery_words(recovery)
     return Row(name, words, recovery.value, interval.lower, interval.upper, _colour(judged), limit)
+
+
+@dataclass(frozen=True)
+class Flips:
+    """`lost` items only the reference got right, `gained` only the branch, `of` those scored under both."""
+
+    name: str
+    lost: int
+    gained: int
+    of: int
+
+
+def flips(measurements: Sequence[Measurement]) -> list[Flips]:
+    """Of every group of eval tasks, then of every family of canaries and their lanes; where items can be told apart."""
+    figures = EvalsFigures(measurements)
+    counted = [_flips_of(f"evals: {group.name}", group.accuracy) for group in figures.groups()]
+    rates = [m for m in measurements if m.probe is ProbeName.CANARIES and m.metric == "failure_rate"]
+    counted += [_flips_of(f"canaries: {m.slice}", m) for m in rates]
+    return [one for one in counted if one is not None]
+
+
+def _flips_of(name: str, measurement: Measurement) -> Flips | None:
+    """Counted as `ItemOutcome.flip` counts; None where a cluster holds several items."""
+    clusters = measurement.clusters
+    if clusters is None or clusters.reference is None or max(clusters.units, default=0) > 1:
+        return None
+    branch, reference = _rights(clusters, measurement.direction)
+    pairs = list(zip(branch, reference, strict=True))
+    return Flips(
+        name,
+        lost=sum(theirs == 1.0 and mine < 1.0 for mine, theirs in pairs),
+        gained=sum(mine == 1.0 and theirs < 1.0 for mine, theirs in pairs),
+        of=len(pairs),
+    )
+
+
+def _rights(clusters: Clusters, direction: Direction) -> tuple[list[float], list[float]]:
+    """Scores of the scored items under branch and reference, 1 = right, whichever way the metric counts."""
+    assert clusters.reference is not None, "the caller has looked"
+    scored = [i for i, units in enumerate(clusters.units) if units]
+    sides = [[column[i] for i in scored] for column in (clusters.branch, clusters.reference)]
+    if direction is Direction.LOWER_IS_BETTER:
+        sides = [[1.0 - value for value in side] for side in sides]
+    return sides[0], sides[1]
 
 
 def flips_plot(measurements: Sequence[Measurement]) -> Markup:
