@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from q36eval.app.cli.engine_options import DeviceOption, check_device
 from q36eval.app.cli.options import (
     BRANCH_HELP,
     CHECKPOINT,
@@ -32,7 +31,6 @@ def inspect(
     checkpoint: Annotated[str, typer.Argument(help=BRANCH_HELP, metavar="BRANCH|PATH", **CHECKPOINT)],
     reference: ReferenceOption = None,
     workers: Annotated[int | None, typer.Option(help="Threads; one per core by default.", min=1)] = None,
-    device: DeviceOption = "cpu",
     family: FamilyIfAny = None,
     as_json: JsonOption = False,
 ) -> int:
@@ -43,8 +41,6 @@ def inspect(
     from q36eval.app.cli.progress import ConsoleProgress
     from q36eval.run.templates import family_template
     from q36eval.run.weights import promises_of
-
-    check_device(device)
 
     paths = Paths.default()
     chosen = family_of(family, paths, checkpoint, reference, needs_reference=False)
@@ -60,7 +56,6 @@ def inspect(
             workers,
             promises_of(chosen, target.name),
             family_template(chosen, target.name),
-            device,
         )
         progress.advance()
     run = _record(inspection, target, chosen, paths)

@@ -432,7 +432,6 @@ def _inspect(request: Request) -> "Inspection | None":
         None if request.reference is None else request.reference.folder,
         promises=promises_of(request.family, request.branch.name),
         template=family_template(request.family, request.branch.name),
-        device=request.deployment.device,
     )
 
 

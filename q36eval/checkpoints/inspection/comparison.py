@@ -1,8 +1,7 @@
 """Weights that are stored alike against the reference's, some rows at a time.
 
-`SLAB` values are decoded, rounded and compared at once: several small weights together, or some rows of a large one. On
-a device that keeps it busy, on a CPU the dozen float32 copies stay in the processor's cache. Sums over columns are in
-float32, over rows in float64.
+`SLAB` values are decoded, rounded and compared at once, so that the dozen float32 copies stay in the processor's cache:
+several small weights together, or some rows of a large one. Sums over columns are in float32, over rows in float64.
 """
 
 import math
@@ -29,11 +28,10 @@ from q36eval.checkpoints.inspection.grids import (
 from q36eval.checkpoints.inspection.stored_schemes import declared_bits, declared_block, stored_label
 from q36eval.checkpoints.weights import LogicalWeight
 
-SLAB = {"cpu": 2**18, "cuda": 2**25}
-"""Values at once: 16 MiB of temporary copies a thread, and 1.5 GiB on a device."""
+SLAB = 2**18
+"""Values at once: 16 MiB of temporary copies a thread."""
 LEAST_INSIDE = 0.5
 """Share of a weight's values within the stored scales' reach, below which all of them are compared."""
-VALUES = ("weight", "weight_packed", "qweight")
 Rows = Callable[[int, int], Tensor]
 """Rows [start, stop) of weights, float32 [weights, rows, in]."""
 
@@ -73,12 +71,12 @@ def as_rows(shape: Sequence[int]) -> tuple[int, int]:
     return (1, math.prod(shape)) if len(shape) < 2 else (shape[0], math.prod(shape[1:]))
 
 
-def slabs(shape: Sequence[int], device: str, height: int = 1) -> list[tuple[int, int]]:
+def slabs(shape: Sequence[int], height: int = 1) -> list[tuple[int, int]]:
     """Runs of rows that are worked on at once: all, or multiples of `ROWS_MULTIPLE` (of experts stored together: any
     number) and of blocks of `height`."""
     rows, columns = as_rows(shape)
     multiple = math.lcm(ROWS_MULTIPLE if len(shape) < 3 else 1, height)
-    step = max(SLAB[device] // max(columns, 1) // multiple, 1) * multiple
+    step = max(SLAB // max(columns, 1) // multiple, 1) * multiple
     return [(start, min(start + step, rows)) for start in range(0, rows, step)] or [(0, rows)]
 
 
@@ -94,10 +92,9 @@ def compared(
     shape: Sequence[int],
     decoded: Rows,
     original: Rows,
-    device: torch.device | str = "cpu",
 ) -> list[WeightError]:
     """The errors of weights of one `shape` that are stored alike, as stored in `parts` [weights, …]."""
-    kind, first, together = torch.device(device).type, units[0], 1
+    first, together = units[0], 1
     if first.scheme.format == "mxfp4":
         experts, columns, together = shape
         parts = {part: tensor.flatten(1, 2).flatten(2) for part, tensor in parts.items()}
@@ -108,10 +105,9 @@ def compared(
     has_blocks = not first.is_plain and scheme.format == "gguf"  # of which one weight is rounded at a time
     grid = None
     if not first.is_plain and not has_blocks and len(shape) == 2:
-        small = {part: tensor if part in VALUES else tensor.to(device) for part, tensor in parts.items()}
-        grid = stored_grid(small, (out, columns), declared_block(scheme), declared_bits(scheme))
+        grid = stored_grid(parts, (out, columns), declared_block(scheme), declared_bits(scheme))
     height = grid.block[0] if grid is not None and grid.stored.shape[1] > 1 else 1
-    runs = [(0, out)] if len(units) > 1 or has_blocks else slabs(shape, kind, math.lcm(height, together))
+    runs = [(0, out)] if len(units) > 1 or has_blocks else slabs(shape, math.lcm(height, together))
     whole = None if grid is None else _whole(grid, original, runs)
     sums: Sums | None = None
     rounding: Rounding | None = None

@@ -4,7 +4,6 @@ import os
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -53,13 +52,11 @@ def inspect_checkpoint(
     weights_workers: int | None = None,
     promises: tuple[Promise, ...] = (),
     template: str | None = None,
-    device: str = "cpu",
 ) -> Inspection:
     """Everything that can be said about a checkpoint without running it.
 
     Damage is reported, never raised; what could not be judged is missing from `measured`. `promises` are how tensors
-    are said to be stored. `template` is the hash that the branch's own chat template is declared to have. `device` is
-    where weights are decoded and compared; the files of a GGUF are decoded on the CPU.
+    are said to be stored. `template` is the hash that the branch's own chat template is declared to have.
 
     Raises:
         UsageError: no such folder or no checkpoint in it, a quantization that is not decoded, or the reference
@@ -73,27 +70,12 @@ def inspect_checkpoint(
         for place in (folder, reference):
             if place is not None:
                 reading.enter_context(hold(place).being_read())
-        allowed, workers = Allowed(promises, template), weights_workers or len(os.sched_getaffinity(0))
-        return _inspected(folder, reference, Machine(workers, device), allowed)
+        return _inspected(folder, reference, weights_workers or len(os.sched_getaffinity(0)), promises, template)
 
 
-@dataclass(frozen=True)
-class Allowed:
-    """What is said of a checkpoint beforehand; the fields are those of `inspect_checkpoint`."""
-
-    promises: tuple[Promise, ...] = ()
-    template: str | None = None
-
-
-@dataclass(frozen=True)
-class Machine:
-    """Threads, and where weights are decoded and compared."""
-
-    workers: int
-    device: str
-
-
-def _inspected(folder: Path, reference: Path | None, machine: Machine, allowed: Allowed) -> Inspection:
+def _inspected(
+    folder: Path, reference: Path | None, workers: int, promises: tuple[Promise, ...], template: str | None
+) -> Inspection:
     held = hold(folder)
     known = None if reference is None else _Reference(reference)
     gguf = held if isinstance(held, HeldGguf) else None
@@ -103,14 +85,14 @@ def _inspected(folder: Path, reference: Path | None, machine: Machine, allowed: 
     measured = [Section.INTEGRITY]
     reasons = Counter(reason for name in checkpoint.tensors if (reason := left_out_as(name)) is not None)
     updates: dict[str, Any] = {"left_out": dict(reasons)}
-    updates |= _contents(checkpoint, readable, known, machine, allowed, findings, measured)
+    updates |= _contents(checkpoint, readable, known, workers, promises, findings, measured)
     texts = None if reference is None else hold(reference)
-    findings += text_findings(held, texts, _vocab_size(checkpoint.config), allowed.template)
+    findings += text_findings(held, texts, _vocab_size(checkpoint.config), template)
     if gguf is not None and readable:
         findings += gguf_findings(checkpoint, gguf)
     if readable:
         theirs = None if known is None else known.checkpoint
-        findings += left_out_findings(checkpoint, theirs, machine.workers, allowed.promises)
+        findings += left_out_findings(checkpoint, theirs, workers, promises)
     findings += not_judged(measured, known is not None, findings)
     named = None if reference is None else str(reference)
     return Inspection(
@@ -122,8 +104,8 @@ def _contents(
     checkpoint: Checkpoint,
     readable: bool,
     known: "_Reference | None",
-    machine: Machine,
-    allowed: Allowed,
+    workers: int,
+    promises: tuple[Promise, ...],
     findings: list[Finding],
     measured: list[Section],
 ) -> dict[str, Any]:
@@ -141,7 +123,7 @@ def _contents(
         return {}
     with _entries_judged(findings, measured, Section.COVERAGE):
         quantization = quantization_config(checkpoint)
-        findings += coverage_findings(checkpoint, list(units.values()), shapes, quantization, allowed.promises)
+        findings += coverage_findings(checkpoint, list(units.values()), shapes, quantization, promises)
     with _entries_judged(findings, measured, Section.SERVABILITY):
         # engines of safetensors fuse modules; of a GGUF every tensor has its own type
         findings += [] if checkpoint.schemes is not None else servability_findings(checkpoint, units, shapes)
@@ -152,8 +134,8 @@ def _contents(
         centre=norm_centre(checkpoint.config),
         head=head_width(checkpoint.config),
     )
-    examined = examine_all(list(units.values()), how, machine.workers, machine.device)
-    examined, smoothed = smoothing_folded_out(units, examined, how, machine.workers, machine.device)
+    examined = examine_all(list(units.values()), how, workers)
+    examined, smoothed = smoothing_folded_out(units, examined, how, workers)
     findings += smoothed
     updates = _judge(units, examined, findings)
     with _entries_judged(findings, measured, None):

@@ -20,9 +20,8 @@ back: w' = BF16(1 + w) - 1, bit for bit. That is said, and no difference.
 """
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
 import torch
@@ -37,7 +36,7 @@ from q36eval.checkpoints.inspection.error import (
     within_roundings,
 )
 from q36eval.checkpoints.inspection.findings import Finding, Section, Severity
-from q36eval.checkpoints.inspection.stacks import examine_all
+from q36eval.checkpoints.inspection.stacks import examine_all, threads
 from q36eval.checkpoints.weights import LogicalWeight
 
 NORM_ROUNDINGS = 4.0
@@ -66,7 +65,7 @@ class Folding:
 
 
 def smoothing_folded_out(
-    units: Units, examined: Sequence[Examined], how: Pass, workers: int, device: str = "cpu"
+    units: Units, examined: Sequence[Examined], how: Pass, workers: int
 ) -> tuple[list[Examined], list[Finding]]:
     """The weights as examined, those of smoothed channels anew with the factors folded out, and what is said of it.
 
@@ -81,12 +80,12 @@ def smoothing_folded_out(
     changed = [name for name in units if name.endswith("norm.weight") and _is_changed(outcomes[name])]
     rounded = [name for name in changed if _is_rounded(units[name], how)]
     outcomes |= {name: _without_difference(outcomes[name]) for name in rounded}
-    with _pool(workers) as pool:
+    with threads(workers) as pool:
         for norm in [name for name in changed if name not in rounded and name.endswith("layernorm.weight")]:
             _fold_norm(norm, units, outcomes, how, pool, found)
         _fold_pairs(units, outcomes, how, pool, found)
     again = {name: units[name] for name in found.factors}
-    folded = examine_all(list(again.values()), replace(how, factors=found.factors), workers, device)
+    folded = examine_all(list(again.values()), replace(how, factors=found.factors), workers)
     outcomes |= zip(again, folded, strict=True)
     for norm in found.norms:
         outcomes[norm] = _without_difference(outcomes[norm], folded=True)
@@ -375,15 +374,3 @@ def _comparable(outcome: Examined) -> bool:
 
 def _decoded(unit: LogicalWeight) -> Tensor:
     return unit.decode(unit.read_parts())
-
-
-@contextmanager
-def _pool(workers: int) -> Iterator[ThreadPoolExecutor]:
-    """Threads with one torch thread each."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        with ThreadPoolExecutor(max_workers=max(1, workers)) as pool:
-            yield pool
-    finally:
-        torch.set_num_threads(before)

@@ -1,21 +1,19 @@
-"""Weights alike examined together come out as each alone, on a device as on the CPU, whole or some rows at a time."""
+"""Weights alike examined together come out as each alone, whole or some rows at a time."""
 
 import json
 import math
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from q36eval.checkpoints import open_checkpoint
-from q36eval.checkpoints.inspection import comparison, inspect_checkpoint, stacks
+from q36eval.checkpoints.inspection import comparison, inspect_checkpoint
 from q36eval.checkpoints.inspection.comparison import WeightError
 from q36eval.checkpoints.inspection.error import Examined, Pass, examine
-from q36eval.checkpoints.inspection.stacks import examine_all, stacks_of
+from q36eval.checkpoints.inspection.stacks import examine_all
 from q36eval.checkpoints.weights import LogicalWeight, index_weights
 
 from . import tiny
@@ -53,19 +51,9 @@ def figures(error: WeightError) -> list[float]:
     return [error.relative_error, error.gain, error.honest or 0.0, error.honest_gain, *used]
 
 
-def on_device(units: Sequence[LogicalWeight], how: Pass) -> list[Examined]:
-    """By the way that a GPU goes, on CPU tensors."""
-    made = stacks_of(units, how)
-    with ThreadPoolExecutor(2) as pool:
-        examined = stacks._examine_on_device(made, how, torch.device("cpu"), pool)
-    pairs = [zip(stack.units, outcomes, strict=True) for stack, outcomes in zip(made, examined, strict=True)]
-    by_name = {unit.name: outcome for pair in pairs for unit, outcome in pair}
-    return [by_name[unit.name] for unit in units]
-
-
 @pytest.mark.long
 @pytest.mark.parametrize("name", NAMES)
-def test_together_on_a_device_or_by_rows_the_figures_are_those_of_each_alone(
+def test_together_or_by_rows_the_figures_are_those_of_each_alone(
     name: str, references: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     units, how = units_in(GOLDEN / name), Pass({}, units_in(references / name))
@@ -73,10 +61,9 @@ def test_together_on_a_device_or_by_rows_the_figures_are_those_of_each_alone(
     alone = [examine(unit, how) for unit in all_of_them]
     assert all(one.error is not None for one in alone)
     alike(examine_all(all_of_them, how, 2), alone)
-    alike(on_device(all_of_them, how), alone)
-    monkeypatch.setattr(comparison, "SLAB", {"cpu": 2**10})  # the least number of rows at once
+    monkeypatch.setattr(comparison, "SLAB", 2**10)  # the least number of rows at once
     monkeypatch.setattr(comparison, "ROWS_MULTIPLE", 32)
-    alike(on_device(all_of_them, how), alone)
+    alike(examine_all(all_of_them, how, 2), alone)
     without = Pass({}, {})
     alike(examine_all(all_of_them, without, 2), [examine(unit, without) for unit in all_of_them])
 
@@ -104,7 +91,6 @@ def test_damage_to_one_of_a_stack_is_told_of_that_one(
     units, how = units_in(tmp_path), Pass({}, units_in(references / "ct-nvfp4"))
     alone = [examine(unit, how) for unit in units.values()]
     alike(examine_all(list(units.values()), how, 2), alone)
-    alike(on_device(list(units.values()), how), alone)
     damaged = inspect_checkpoint(tmp_path, references / "ct-nvfp4")
     assert any(finding.subject.startswith(stored.removesuffix("_scale")) for finding in damaged.blocking)
 
