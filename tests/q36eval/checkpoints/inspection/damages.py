@@ -5,6 +5,7 @@ compared with their reference.
 """
 
 import json
+import os
 import struct
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -40,7 +41,7 @@ from .damage import (
 
 @dataclass(frozen=True)
 class Case:
-    """`rules` are all blocking rules that name the subject; with `at_least` there may be others."""
+    """`rules` are all blocking rules that name the subject; with `at_least` those of subjects that begin with it."""
 
     what: str
     checkpoint: str
@@ -155,12 +156,6 @@ QUANTIZED = [
     ("a scale of the KV cache in linear attention", added(**{OF_LINEAR: torch.tensor(1.0)}), OF_LINEAR, CACHE),
     ("a scale of the KV cache stored twice", added(**{TWICE: torch.tensor(0.02)}), TWICE, CACHE),
 ]
-
-
-def in_fp8(name: str) -> Damage:
-    """Stored in FP8 with a scale, where it is declared to be unquantized."""
-    scale = {name.replace("weight", "weight_scale"): torch.ones(1).bfloat16()}
-    return edit(lambda t: t.update({name: torch.randn(t[name].shape).to(torch.float8_e4m3fn), **scale}))
 
 
 MTP = "mtp.fc.weight"
@@ -302,36 +297,29 @@ def sharded(change: Callable[[Path, dict[str, str]], object]) -> Damage:
     return damage
 
 
-def _cut_short(folder: Path, files: dict[str, str]) -> None:
-    (folder / TWO).write_bytes((folder / TWO).read_bytes()[:-100])
-
-
-def _other_ends(folder: Path) -> None:
-    edit_json(folder, GENERATION, lambda document: document.update(eos_token_id=[1, 0]))
-
-
 def _not_text(header: dict[str, Any]) -> None:
     header["__metadata__"] = {"format": 1}
 
 
-def _stored_twice(folder: Path) -> None:
+def also_in_the_drafts(folder: Path) -> None:
     save_file({HEAD: load_file(folder / WEIGHTS)[HEAD]}, folder / "model_mtp.safetensors")
 
 
 OLD, NO_TENSORS = "model.old.weight", struct.pack("<Q", 2) + b"{}"
 TEMPLATE, GENERATION = "chat_template.jinja", "generation_config.json"
+OTHER_ENDS: Damage = lambda folder: edit_json(folder, GENERATION, lambda own: own.update(eos_token_id=[1, 0]))  # noqa: E731
 FILES = [
-    ("a file cut short", sharded(_cut_short), TWO, "unreadable-file"),
+    ("a file cut short", sharded(lambda folder, files: os.truncate(folder / TWO, 1000)), TWO, "unreadable-file"),
     ("a file missing", sharded(lambda folder, files: (folder / ONE).unlink()), ONE, "missing-file"),
     ("an index that names a lost tensor", sharded(lambda folder, files: files.update({OLD: ONE})), OLD, "index"),
     ("an index that leaves a tensor out", sharded(lambda folder, files: files.pop(HEAD)), HEAD, "index"),
     ("a file that belongs to nothing", stray_file, "extra.safetensors", "stray-file"),
-    ("a tensor in two files", _stored_twice, HEAD, "stored-twice"),
+    ("a tensor in two files", also_in_the_drafts, HEAD, "stored-twice"),
     ("no tensors", lambda folder: (folder / WEIGHTS).write_bytes(NO_TENSORS), WEIGHTS, "empty-file"),
     ("a header in UTF-16", lambda folder: edit_header(folder, dict, "utf-16"), WEIGHTS, "unreadable-file"),
     ("metadata that are not text", lambda folder: edit_header(folder, _not_text), WEIGHTS, "unreadable-file"),
     ("no chat template", lambda folder: (folder / TEMPLATE).unlink(), TEMPLATE, "chat-template-missing"),
-    ("another generation_config.json", _other_ends, GENERATION, "generation-config-differs"),
+    ("another generation_config.json", OTHER_ENDS, GENERATION, "generation-config-differs"),
 ]
 
 # ---- one quantized weight of every format, as the producers wrote it
@@ -398,57 +386,32 @@ def first_is(number: float) -> Callable[[Tensor], None]:
     return put
 
 
-def negated(scales: Tensor) -> None:
-    scales.view(-1)[0] = (-scales.view(-1)[0].float()).to(scales.dtype)
-
-
-@dataclass(frozen=True)
-class Kind:
-    """A change, and the rule that names the weight, or that part of it."""
-
-    what: str
-    change: PartsChange
-    formats: tuple[str, ...] = SOME
-    rule: str = BEYOND
-    part: str | None = None
-
-
-def one_off(zero_points: Tensor) -> Tensor:
-    """Every zero-point of four bits."""
-    return zero_points ^ 0x11111111
-
-
-def all_become(kind: str, number: float) -> PartsChange:
-    """Every value of a part replaced by the number."""
-    return each(kind, lambda tensor: tensor.fill_(number))
-
-
-def not_a_code(codes: Tensor) -> None:
-    bits(codes).view(-1)[5:6].fill_(0x7F)
-
-
-KINDS = [
-    Kind("one scale doubled", each("scale", one_doubled), ALL),
-    Kind("one scale NaN", each("scale", first_is(NAN)), ALL, "non-finite", "scale"),
-    Kind("values of another expert", of_the_twin("codes")),
-    Kind("scales of another expert", of_the_twin("scale", "global")),
-    Kind("one bit of a code flipped", each("codes", flipped_code)),
-    Kind("one value NaN", each("codes", not_a_code), ("tf-fp8-per-expert", "modelopt-mxfp8"), "non-finite", "codes"),
-    Kind("all scales zero", each("scale", Tensor.zero_), rule="zero-scale", part="scale"),
-    Kind("one group erased by its scale", each("scale", first_is(0)), rule="zero-scale", part="scale"),
-    Kind("one negative scale", each("scale", negated), ("ct-fp8-block", "gptq-v1"), "negative-scale", "scale"),
-    Kind("one scale's sign lost", each("scale", negated), ("autoround-gptq", "autoround-awq")),
-    Kind("scales lost", lambda parts, twin: parts.pop(part_of("scale", parts)), rule="not-as-declared", part=""),
-    Kind("one row short", instead("codes", lambda t: t[:-1]), ("ct-nvfp4", "ct-awq", "gptq-v1"), "undecodable"),
-    Kind("a global scale of zero", all_become("global", 0.0), NVFP4, "zero-scale", "global"),
-    Kind("a global scale of NaN", all_become("global", NAN), NVFP4, "non-finite", "global"),
-    Kind("a global scale below zero", all_become("global", -1.0), NVFP4, "negative-scale", "global"),
-    Kind("global scale doubled", each("global", lambda t: t.mul_(2)), NVFP4),
-    Kind("an input scale of zero", all_become("inputs", 0.0), STATIC_INPUTS, "activation-scale", "inputs"),
-    Kind("an input scale near zero", all_become("inputs", 1e-30), STATIC_INPUTS, "activation-scale", "inputs"),
-    Kind("zero-points one off", instead("zeros", one_off), ZERO_POINTS),
-    Kind("zero-points of a symmetric scheme", instead("zeros", one_off), ("autoround-sym",), "zero-point", "zeros"),
-    Kind("columns in another order", instead("order", lambda t: t.flip(0)), ("gptq-v1", "ct-w4a16-ordered")),
+Kind = tuple[str, PartsChange, str, tuple[str, ...]]
+NEGATED = each("scale", lambda t: t.view(-1)[:1].copy_(-t.view(-1)[:1].float()))
+ONE_OFF = instead("zeros", lambda t: t ^ 0x11111111)
+NOT_A_CODE = each("codes", lambda t: bits(t).view(-1)[5:6].fill_(0x7F))
+KINDS: list[Kind] = [
+    ("one scale doubled", each("scale", one_doubled), BEYOND, ALL),
+    ("one scale NaN", each("scale", first_is(NAN)), "non-finite", ALL),
+    ("values of another expert", of_the_twin("codes"), BEYOND, SOME),
+    ("scales of another expert", of_the_twin("scale", "global"), BEYOND, SOME),
+    ("one bit of a code flipped", each("codes", flipped_code), BEYOND, SOME),
+    ("one value NaN", NOT_A_CODE, "non-finite", ("tf-fp8-per-expert", "modelopt-mxfp8")),
+    ("all scales zero", each("scale", Tensor.zero_), "zero-scale", SOME),
+    ("one group erased by its scale", each("scale", first_is(0)), "zero-scale", SOME),
+    ("one negative scale", NEGATED, "negative-scale", ("ct-fp8-block", "gptq-v1")),
+    ("one scale's sign lost", NEGATED, BEYOND, ("autoround-gptq", "autoround-awq")),
+    ("scales lost", lambda parts, twin: parts.pop(part_of("scale", parts)), "not-as-declared", SOME),
+    ("one row short", instead("codes", lambda t: t[:-1]), "undecodable", ("ct-nvfp4", "ct-awq", "gptq-v1")),
+    ("a global scale of zero", each("global", Tensor.zero_), "zero-scale", NVFP4),
+    ("a global scale of NaN", each("global", lambda t: t.fill_(NAN)), "non-finite", NVFP4),
+    ("a global scale below zero", each("global", Tensor.neg_), "negative-scale", NVFP4),
+    ("global scale doubled", each("global", lambda t: t.mul_(2)), BEYOND, NVFP4),
+    ("an input scale of zero", each("inputs", Tensor.zero_), "activation-scale", STATIC_INPUTS),
+    ("an input scale near zero", each("inputs", lambda t: t.fill_(1e-30)), "activation-scale", STATIC_INPUTS),
+    ("zero-points one off", ONE_OFF, BEYOND, ZERO_POINTS),
+    ("zero-points of a symmetric scheme", ONE_OFF, "zero-point", ("autoround-sym",)),
+    ("columns in another order", instead("order", lambda t: t.flip(0)), BEYOND, ("gptq-v1", "ct-w4a16-ordered")),
 ]
 
 
@@ -464,20 +427,6 @@ def on(change: PartsChange, module: str, twin: str) -> Damage:
         tensors |= {f"{name}.{part}": tensor for name, parts in taken.items() for part, tensor in parts.items()}
 
     return edit(damage)
-
-
-def _subject(kind: Kind, checkpoint: str, module: str, golden: Path) -> str:
-    if kind.part is None:
-        return f"{module}.weight"
-    stored = load_file(golden / checkpoint / WEIGHTS)
-    parts = {name.removeprefix(f"{module}."): stored[name] for name in parts_of(stored, module)}
-    return f"{module}.{part_of(kind.part, parts)}" if kind.part else module
-
-
-def _of_a_format(kind: Kind, checkpoint: str, golden: Path) -> Case:
-    module = f"{MINE}.up_proj"
-    damage = on(kind.change, module, f"{OTHER}.up_proj")
-    return Case(kind.what, checkpoint, damage, _subject(kind, checkpoint, module, golden), kind.rule, at_least=True)
 
 
 # ---- what one format alone has
@@ -500,22 +449,35 @@ def static_inputs(folder: Path) -> None:
     quantization(activation_scheme="static")(folder)
 
 
-def other_algorithm(folder: Path) -> None:
-    edit_json(folder, OWN_FILE, lambda own: own["quantization"].update(quant_algo="FP8"))
+def own_file(change: Callable[[dict[str, Any]], object]) -> Damage:
+    return lambda folder: edit_json(folder, OWN_FILE, lambda document: change(document["quantization"]))
 
 
-def of_a_layer(folder: Path) -> None:
-    def change(own: dict[str, Any]) -> None:
-        next(iter(own["quantization"]["quantized_layers"].values())).update(quant_algo="MXFP8")
+def of_fp8(own: dict[str, Any]) -> None:
+    own.update(quant_algo="FP8")
 
-    edit_json(folder, OWN_FILE, change)
+
+def of_a_layer(own: dict[str, Any]) -> None:
+    next(iter(own["quantized_layers"].values())).update(quant_algo="MXFP8")
 
 
 GOLDEN_ALONE = [
     ("zero-points read by the other version's rule", "gptq-v1", quantization(checkpoint_format="gptq_v2"), UP, BEYOND),
     ("a head declared quantized", "gptq-v1", quantization(lm_head=True), HEAD, "declared-against-stored"),
-    ("another algorithm in its own file", "modelopt-nvfp4", other_algorithm, OWN_FILE, "declared-twice"),
-    ("another algorithm of a layer in its own file", "modelopt-mixed", of_a_layer, OWN_FILE, "declared-twice"),
+    (
+        "another algorithm in its own file",
+        "modelopt-nvfp4",
+        own_file(lambda own: own.update(quant_algo="FP8")),
+        OWN_FILE,
+        "declared-twice",
+    ),
+    (
+        "another algorithm of a layer in its own file",
+        "modelopt-mixed",
+        own_file(of_a_layer),
+        OWN_FILE,
+        "declared-twice",
+    ),
     (
         "scales with a sign of another producer",
         "autoround-gptq",
@@ -549,31 +511,26 @@ def one_halved_row(tensors: Tensors) -> None:
         tensors[name] = scale.to(tensors[name].dtype)
 
 
-def by_columns(scales: Tensor) -> Tensor:
-    return scales.T.contiguous().reshape(scales.shape)
-
-
 HEAD_SCALES = "lm_head.weight_scale"
 OF_THE_SANDBOX = [
     ("every expert on a grid twice as coarse", "main", twice_as_coarse, FIRST, BEYOND),
     ("one row of every expert halved", "main", edit(one_halved_row), FIRST, BEYOND),
     ("block scales transposed", "fp8-head", one(HEAD_SCALES, lambda t: t.T), HEAD, UNDECODABLE),
-    ("block scales written column by column", "fp8-head", one(HEAD_SCALES, by_columns), HEAD, BEYOND),
+    (
+        "block scales by columns",
+        "fp8-head",
+        one(HEAD_SCALES, lambda t: t.T.reshape(t.shape)),
+        HEAD,
+        BEYOND,
+    ),
 ]
-
-
-def small_value(tensors: Tensors) -> None:
-    codes = tensors[f"{MINE}.up_proj.weight"].view(torch.uint8).view(-1)
-    codes[int((codes & 0x7F).argmin())] ^= 0x01
 
 
 UNSEEN = [
-    ("scales of all inputs 20 times too small or too large", "main", inputs_twenty_times),  # the KL finds it
-    ("scales of the KV cache a tenth of what keys and values need", "main", clipping_cache),  # the KL finds it
-    ("the last bit of a small FP8 value", "ct-mxfp8", edit(small_value)),  # the hash of the file finds it
-    ("a wrong multi-token head that its card declares quantized", "tiny-nvfp4", in_fp8(MTP)),  # no probe runs it
+    ("scales of all inputs 20 times too small or too large", "main", inputs_twenty_times),
+    ("scales of the KV cache a tenth of what keys and values need", "main", clipping_cache),
 ]
-"""What no file can show, since another calibration might have given it."""
+"""What no file can show, since another calibration might have given it; the KL finds it."""
 HYBRID = [
     *(("tiny-nvfp4", *entry) for entry in (*UNQUANTIZED, *QUANTIZED, *LEFT_OUT, *DECLARED, *FILES)),
     *(("tiny-nvfp4", what, damage, "config.json", rules) for what, damage, rules in (*OF_ITSELF, *CONFIGURATION)),
@@ -581,11 +538,14 @@ HYBRID = [
 ]
 
 
-def cases(golden: Path) -> list[Case]:
-    """All of them; `golden` is the folder of the producers' checkpoints."""
-    return [
-        *(_of_a_format(kind, checkpoint, golden) for kind in KINDS for checkpoint in kind.formats),
-        *(Case(*entry, at_least=True) for entry in GOLDEN_ALONE),
-        *(Case(what, name, damage, subject, rules) for name, what, damage, subject, rules in HYBRID),
-        *(Case(*entry) for entry in OF_THE_SANDBOX),
-    ]
+UP_PROJ = f"{MINE}.up_proj"
+CASES = [
+    *(
+        Case(what, checkpoint, on(change, UP_PROJ, f"{OTHER}.up_proj"), UP_PROJ, rule, at_least=True)
+        for what, change, rule, formats in KINDS
+        for checkpoint in formats
+    ),
+    *(Case(*entry, at_least=True) for entry in GOLDEN_ALONE),
+    *(Case(what, name, damage, subject, rules) for name, what, damage, subject, rules in HYBRID),
+    *(Case(*entry) for entry in OF_THE_SANDBOX),
+]
