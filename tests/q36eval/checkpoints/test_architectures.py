@@ -70,90 +70,36 @@ def added(name: str, *shape: int) -> Change:
     return lambda tensors: tensors.update({name: torch.zeros(shape, dtype=torch.bfloat16)})
 
 
+MISSING, UNEXPECTED, TWICE = "tensor-missing", "tensor-unexpected", "tensor-duplicate"
+UP = "model.layers.1.mlp.experts.1.up_proj.weight"
+SINKS, BIAS = "model.layers.1.self_attn.sinks", "model.layers.1.mlp.gate.e_score_correction_bias"
+LAYER, OTHER_NAME = "model.layers.0.mlp", "model.language_model.layers.0.mlp"
+TOGETHER = "model.layers.1.mlp.experts.down_proj"
+
+
+def one_too_few(tensors: dict[str, Tensor]) -> None:
+    tensors |= {name: value[:3].clone() for name, value in tensors.items() if "experts.down_proj" in name}
+
+
 FAULTS: dict[str, tuple[str, Change, str, str]] = {
-    "an expert under another number": (
-        "qwen3_moe",
-        renamed("experts.3.", "experts.7."),
-        "tensor-unexpected",
-        "experts.7.",
-    ),
-    "an expert that is missing": (
-        "qwen3_moe",
-        lambda tensors: [tensors.pop(name) for name in list(tensors) if "layers.1.mlp.experts.1." in name],
-        "tensor-missing",
-        "layers.1.mlp.experts.1.",
-    ),
-    "a projection that is missing": (
-        "qwen3_moe",
-        lambda tensors: tensors.pop("model.layers.1.mlp.experts.1.up_proj.weight"),
-        "tensor-missing",
-        "model.layers.1.mlp.experts.1.up_proj.weight",
-    ),
-    "an expert too many": ("mixtral", copied("experts.3.", "experts.4."), "tensor-unexpected", "experts.4."),
-    "a layer too many": (
-        "deepseek_v3",
-        added("model.layers.61.eh_proj.weight", 4, 4),
-        "tensor-unexpected",
-        "layers.61.",
-    ),
-    "frequencies": ("llama", added("model.layers.0.self_attn.rotary_emb.inv_freq", 8), "tensor-unexpected", "inv_freq"),
-    "a norm that is missing": (
-        "llama",
-        lambda tensors: tensors.pop("model.norm.weight"),
-        "tensor-missing",
-        "model.norm.weight",
-    ),
-    "a bias that the config has not": (
+    "an expert under another number": ("qwen3_moe", renamed("experts.3.", "experts.7."), UNEXPECTED, "experts.7."),
+    "a projection that is missing": ("qwen3_moe", lambda tensors: tensors.pop(UP), MISSING, UP),
+    "an expert too many": ("mixtral", copied("experts.3.", "experts.4."), UNEXPECTED, "experts.4."),
+    "a layer too many": ("deepseek_v3", added("model.layers.61.eh_proj.weight", 4, 4), UNEXPECTED, "layers.61."),
+    "a bias that is not configured": (
         "llama",
         added("model.layers.0.self_attn.k_proj.bias", 32),
-        "tensor-unexpected",
-        "k_proj.bias",
+        UNEXPECTED,
+        "k_proj",
     ),
     "a wrong shape": ("llama", added("model.layers.0.mlp.up_proj.weight", 64, 128), "tensor-shape", "up_proj"),
-    "a parameter without a module that is missing": (
-        "gpt_oss",
-        lambda tensors: tensors.pop("model.layers.1.self_attn.sinks"),
-        "tensor-missing",
-        "layers.1.self_attn.sinks",
-    ),
-    "a buffer that is missing": (
-        "deepseek_v3",
-        lambda tensors: tensors.pop("model.layers.1.mlp.gate.e_score_correction_bias"),
-        "tensor-missing",
-        "e_score_correction_bias",
-    ),
-    "the head's bias that is missing": (
-        "phi",
-        lambda tensors: tensors.pop("lm_head.bias"),
-        "tensor-missing",
-        "lm_head",
-    ),
-    "an expert too few of those stored together": (
-        "gpt_oss",
-        lambda tensors: tensors.update(
-            {name: value[:3].clone() for name, value in tensors.items() if "experts.down_proj" in name}
-        ),
-        "tensor-shape",
-        "experts.down_proj",
-    ),
-    "experts stored together and one by one": (
-        "qwen3_moe",
-        added("model.layers.1.mlp.experts.down_proj", 4, 64, 32),
-        "tensor-duplicate",
-        "experts.0.down_proj",
-    ),
-    "a layer under two names": (
-        "llama",
-        copied("model.layers.0.mlp", "model.language_model.layers.0.mlp"),
-        "tensor-duplicate",
-        "language_model",
-    ),
-    "a scale that no scheme has": (
-        "llama",
-        added("lm_head.weight_scale", 2, 1),
-        "tensor-unexpected",
-        "lm_head.weight_scale",
-    ),
+    "a parameter without a module that is missing": ("gpt_oss", lambda tensors: tensors.pop(SINKS), MISSING, SINKS),
+    "a buffer that is missing": ("deepseek_v3", lambda tensors: tensors.pop(BIAS), MISSING, BIAS),
+    "the head's bias that is missing": ("phi", lambda tensors: tensors.pop("lm_head.bias"), MISSING, "lm_head"),
+    "an expert too few of those stored together": ("gpt_oss", one_too_few, "tensor-shape", "experts.down_proj"),
+    "experts together and one by one": ("qwen3_moe", added(TOGETHER, 4, 64, 32), TWICE, "experts.0.down_proj"),
+    "a layer under two names": ("llama", copied(LAYER, OTHER_NAME), TWICE, "language_model"),
+    "a scale that no scheme has": ("llama", added("lm_head.weight_scale", 2, 1), UNEXPECTED, "lm_head.weight_scale"),
     "a tied model with a head of its own": ("llama-tied", added("lm_head.weight", 256, 64), "head-not-tied", "lm_head"),
 }
 

@@ -467,7 +467,7 @@ GOLDEN_ALONE = [
     (
         "another algorithm in its own file",
         "modelopt-nvfp4",
-        own_file(lambda own: own.update(quant_algo="FP8")),
+        own_file(of_fp8),
         OWN_FILE,
         "declared-twice",
     ),

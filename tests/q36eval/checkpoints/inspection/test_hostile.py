@@ -11,10 +11,8 @@ from typing import Any
 import pytest
 import torch
 
-from q36eval.app.targets import load_family, resolve
 from q36eval.checkpoints import load_model
 from q36eval.checkpoints.inspection import Inspection, Section, inspect_checkpoint
-from q36eval.config import Paths
 from q36eval.errors import CorruptCheckpointError, UsageError
 from tests.branches import folder_of
 from tests.raising import raises
@@ -137,14 +135,9 @@ pytestmark = pytest.mark.timeout(20, method="signal")
 """An inspection takes one."""
 
 
-def whole(branch: str, tmp_path: Path) -> Path:
-    paths = Paths(SANDBOX.parents[1], tmp_path / "state")
-    return resolve(branch, load_family(None, paths), paths).folder
-
-
 def changed(branch: str, change: Damage, tmp_path: Path) -> Path:
     folder = tmp_path / "copy"
-    shutil.copytree(whole(branch, tmp_path), folder)
+    shutil.copytree(folder_of(branch), folder)
     change(folder)
     return folder
 
@@ -244,7 +237,7 @@ def test_a_hostile_tensor_is_named_and_the_others_are_judged(
     found = inspected(folder)
     assert {finding.subject.removesuffix("_shape") for finding in found.blocking} == {named}
     assert set(found.measured) == set(Section)
-    assert found.compared_weights >= inspected(whole(branch, tmp_path)).compared_weights - 1
+    assert found.compared_weights >= inspected(folder_of(branch)).compared_weights - 1
     assert inspected(folder, None).blocking
     with pytest.raises(CorruptCheckpointError, match=named.removesuffix(".weight")):
         load_model(folder)

@@ -126,12 +126,6 @@ def test_what_was_smoothed_and_rounded_is_clean(bf16_folder: Path, tmp_path: Pat
     assert worst < 0.15  # what rounding costs; with the factors in, 0.5
 
 
-def test_an_unsmoothed_copy_is_said_nothing_of(bf16_folder: Path, tmp_path: Path) -> None:
-    inspection = inspect_checkpoint(quantized(bf16_folder, tmp_path / "copy", lambda tensors: None), bf16_folder)
-    assert not of_weights(inspection)
-    assert not advised(inspection)
-
-
 ROUTER, EXPERT = "model.layers.1.mlp.gate.weight", "model.layers.1.mlp.experts.2.gate_proj.weight"
 DOWN, VALUES = "model.layers.0.mlp.experts.1.down_proj.weight", "model.layers.1.self_attn.v_proj.weight"
 UP = "model.layers.1.mlp.experts.2.up_proj.weight"

@@ -46,12 +46,6 @@ def additional(folder: Path, template: str) -> str:
     return "additional_chat_templates/tool_use.jinja"
 
 
-def of_a_processor(folder: Path, template: str) -> str:
-    (folder / "chat_template.jinja").write_text("fine")
-    (folder / "chat_template.json").write_text(json.dumps({"chat_template": template}))
-    return "chat_template.json"
-
-
 def in_a_processors_settings(folder: Path, template: str) -> str:
     (folder / "chat_template.jinja").write_text("fine")
     listed = [{"name": "default", "template": "fine"}, {"name": "tool_use", "template": template}]
@@ -63,7 +57,7 @@ def found(folder: Path, declared: str | None = None, reference: Path | None = SA
     return template_findings(hold(folder), None if reference is None else hold(reference), declared)
 
 
-WRITERS = [in_file, among_settings, additional, of_a_processor, in_a_processors_settings]
+WRITERS = [in_file, among_settings, additional, in_a_processors_settings]
 
 
 @pytest.mark.long
@@ -104,17 +98,14 @@ def test_the_references_own_template_needs_no_declaration() -> None:
     assert (one.rule, one.severity) == ("chat-template-declared", Severity.ADVISORY)
 
 
-@pytest.mark.parametrize("write", [of_a_processor, in_a_processors_settings])
-def test_a_processors_template_counts_where_it_is_another_and_not_where_it_repeats(
-    tmp_path: Path, write: Callable[[Path, str], str]
-) -> None:
+def test_a_processors_template_counts_where_it_is_another_and_not_where_it_repeats(tmp_path: Path) -> None:
     """Engines take it before the tokenizer's: a branch that adds one serves other prompts."""
     plain, repeated, other = (tmp_path / name for name in ("plain", "repeated", "other"))
     for folder in (plain, repeated, other):
         folder.mkdir()
         (folder / "chat_template.jinja").write_text("fine")
     (repeated / "chat_template.json").write_text(json.dumps({"chat_template": "fine"}))
-    file = write(other, "{{ messages }} other")
+    file = in_a_processors_settings(other, "{{ messages }} other")
     assert chat_template_sha256(repeated) == chat_template_sha256(plain) != chat_template_sha256(other)
     assert not found(repeated, reference=plain)
     (finding,) = found(other, reference=plain)

@@ -6,8 +6,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from q36eval.checkpoints.inspection.comparison import LEAST_INSIDE
-from q36eval.checkpoints.inspection.error import WeightError, beyond_scheme
-from q36eval.checkpoints.inspection.findings import Finding
 from q36eval.checkpoints.inspection.grids import Usage, sums_of
 from tests.profiles import sized
 
@@ -76,32 +74,6 @@ def test_a_bound_follows_blocks_that_do_not_divide_the_weight(block: tuple[int, 
         assert bool(((decoded - weight).abs() <= rounding.half_steps * 1.0001).all())
         # the small blocks are held to their own scale, as far as they count beside the large ones
         assert usage(decoded - weight, weight, rounding).share <= 1.0
-
-
-def size_findings(kind: str, group: int, weight: torch.Tensor, factor: float = 1.0) -> list[Finding]:
-    """Only what is said about the size: the share of the bound is given as a half."""
-    honest = float((rounded(kind, weight, group)[1] - weight).norm() / weight.norm())
-    decoded = rounded(kind, weight, group)[1] * factor
-    relative = float((decoded - weight).norm() / weight.norm())
-    gain = float((decoded * weight).sum() / weight.square().sum())
-    used = Usage(0.5, "as a whole", 0, 0)
-    return beyond_scheme([WeightError("w", "routed experts", kind, relative, gain, honest, usage=used)])
-
-
-@pytest.mark.parametrize(("kind", "group"), [("nvfp4", 16), ("fp8", 128), ("int2", 32), ("int4", 128), ("int8", 256)])
-@pytest.mark.parametrize("tail", [2.5, 5.0, 200.0])
-def test_rounding_leaves_a_weights_size_alone(kind: str, group: int, tail: float) -> None:
-    """Student's t with `tail` degrees of freedom: from heavier tails than any weights we met, to Gaussian."""
-    torch.manual_seed(5)
-    weight = torch.distributions.StudentT(tail).sample((64, 256))
-    assert not size_findings(kind, group, weight)
-
-
-@pytest.mark.parametrize(("kind", "group"), [("nvfp4", 16), ("fp8", 128), ("int4", 32), ("int4", 128), ("int8", 256)])
-@pytest.mark.parametrize("factor", [0.9, 1.05])
-def test_a_weight_that_is_larger_or_smaller_as_a_whole_is_found(kind: str, group: int, factor: float) -> None:
-    weight = torch.randn(64, 256, generator=torch.Generator().manual_seed(5))
-    assert size_findings(kind, group, weight, factor)
 
 
 def integer_usage(weight: torch.Tensor, scale: torch.Tensor, original: torch.Tensor) -> Usage:
