@@ -28,8 +28,6 @@ SHIPPED = {"mtp": "multi-token prediction", "vision": "vision tower"}
 """By the word of a family file, what the tensors are called that are no part of the text model."""
 FLOATS = ("BF16", "F16", "F32", "F64")
 MOST_NAMED = 3
-ALIKE = 0.01
-"""A relative difference from the reference with its sign turned, up to which values count as its negative."""
 
 
 @dataclass(frozen=True)
@@ -101,12 +99,7 @@ def _how(here: "torch.Tensor", there: "torch.Tensor") -> str:
     if bool(((here == there) | (here.isnan() & there.isnan())).all()):
         return ""
     size = float(there.norm())
-    away = float((here - there).norm())
-    if not bool(here.any()):
-        return "all zero"
-    if size > 0 and float((here + there).norm()) <= ALIKE * size:
-        return "of the opposite sign"
-    return f"a relative error of {away / size:.2g}" if size > 0 else "zero in the reference"
+    return f"a relative error of {float((here - there).norm()) / size:.2g}" if size > 0 else "zero in the reference"
 
 
 def left_out_findings(
@@ -173,9 +166,8 @@ def _zero(checkpoint: Checkpoint, reason: str, here: _Part | None, promise: Prom
 def _different(reason: str, told: Mapping[str, str], promise: Promise | None) -> Iterator[Finding]:
     names = list(told)
     if names:
-        some = ", ".join(f"{name} ({told[name]})" for name in names[:MOST_NAMED])
-        more = f" and {len(names) - MOST_NAMED:,} more" if len(names) > MOST_NAMED else ""
-        message = f"{reason}: {len(names):,} unquantized tensors differ from the reference's: {some}{more}."
+        some = _some([f"{name} ({how})" for name, how in told.items()])
+        message = f"{reason}: {len(names):,} unquantized tensors differ from the reference's: {some}."
         yield _finding(Section.UNQUANTIZED, "shipped-differs", names[0], message, promise)
 
 

@@ -28,21 +28,7 @@ def stored_label(unit: LogicalWeight, shape: Shape) -> str:
         return OF_EXPERTS
     if len(shape) != 2 or 0 in shape or _malformed(entries):
         return unit.scheme.format
-    declared = declared_block(unit.scheme)
-    if "qweight" in entries:
-        grid = (shape[0], entries["scales"].shape[0])
-        return f"INT{_bits(entries['qweight'], shape)} {_words(block_of(grid, shape, declared), shape)}"
-    values = entries.get("weight_packed") or entries["weight"]
-    scale = entries.get("weight_scale") or entries.get("weight_scale_inv")
-    grid = (1, 1) if scale is None else grid_of(scale.shape, shape, declared)
-    where = _words(block_of(grid, shape, declared), shape)
-    if scale is not None and scale.dtype == "U8":
-        return f"{_microscaled(values)} {where}"
-    if values.dtype == "U8":
-        return f"NVFP4 {where}"
-    if values.dtype == "I32":
-        return f"INT{32 * values.shape[1] // shape[1]} {where}"
-    return f"{_NAMES.get(values.dtype, values.dtype)} {where}"
+    return f"{_values(entries, shape)} {_words(_block(unit, entries, shape), shape)}"
 
 
 def stored_kind(unit: LogicalWeight, shape: Shape) -> str | None:
@@ -53,49 +39,52 @@ def stored_kind(unit: LogicalWeight, shape: Shape) -> str | None:
         return entries["weight"].dtype
     if unit.scheme.format == "mxfp4":
         return "MXFP4"
-    if len(shape) != 2 or 0 in shape or _malformed(entries):
+    if len(shape) != 2 or 0 in shape or _malformed(entries) or not {*VALUES} & entries.keys():
         return None
-    if "qweight" in entries:
-        return f"INT{_bits(entries['qweight'], shape)}"
-    values = entries.get("weight_packed") or entries.get("weight")
-    if values is None:
-        return None
-    scale = entries.get("weight_scale") or entries.get("weight_scale_inv")
-    if scale is not None and scale.dtype == "U8":
-        return _microscaled(values)
-    if values.dtype == "U8":
-        return "NVFP4"
+    kind = _values(entries, shape)
+    if kind == "FP8" and _scale(entries) is not None:
+        # several rows, but not for that reason all, share a scale; one block may be larger than the weight
+        block = _block(unit, entries, shape)
+        return "FP8_BLOCK" if 1 < block[0] < ALL and (block == declared_block(unit.scheme) or block != shape) else "FP8"
+    return kind if kind.startswith(("INT", "MXFP", "NVFP4")) or kind == "FP8" else None
+
+
+VALUES = ("qweight", "weight_packed", "weight")
+"""What the formats call the part that holds the values."""
+_NAMES = {"F8_E4M3": "FP8", "F8_E5M2": "FP8 E5M2", "I8": "INT8", "U8": "NVFP4"}
+
+
+def _values(entries: Mapping[str, TensorEntry], shape: Shape) -> str:
+    """What the values are, by their dtype and that of their scale."""
+    values, scale = entries[next(part for part in VALUES if part in entries)], _scale(entries)
+    if "qweight" in entries:  # several of a column in each word, as GPTQ has them, or of a row, as AWQ has them
+        across = values.shape[0] == shape[1]
+        bits = 32 * values.shape[1] // shape[0] if across else 32 * values.shape[0] // shape[1]
+        return f"INT{bits}"
+    if scale is not None and scale.dtype == "U8":  # bare exponents
+        return "MXFP4" if values.dtype == "U8" else "MXFP8"
     if values.dtype == "I32":
         return f"INT{32 * values.shape[1] // shape[1]}"
-    if values.dtype == "F8_E4M3":
-        return "FP8_BLOCK" if scale is not None and _in_blocks(scale.shape, shape, unit) else "FP8"
-    return "INT8" if values.dtype == "I8" else None
+    return _NAMES.get(values.dtype, values.dtype)
 
 
-def _bits(words: TensorEntry, shape: Shape) -> int:
-    """Of integers in words: several of a column in each, as GPTQ has them, or of a row, as AWQ has them."""
-    across = words.shape[0] == shape[1]
-    return 32 * words.shape[1] // shape[0] if across else 32 * words.shape[0] // shape[1]
+def _scale(entries: Mapping[str, TensorEntry]) -> TensorEntry | None:
+    return entries.get("weight_scale") or entries.get("weight_scale_inv")
 
 
-def _microscaled(values: TensorEntry) -> str:
-    """Of values whose scales are bare exponents."""
-    return "MXFP4" if values.dtype == "U8" else "MXFP8"
+def _block(unit: LogicalWeight, entries: Mapping[str, TensorEntry], shape: Shape) -> Block:
+    """How many rows and columns share a scale, as the shape of the scales says it."""
+    declared, scale = declared_block(unit.scheme), _scale(entries)
+    if "qweight" in entries:
+        grid = (shape[0], entries["scales"].shape[0])
+    else:
+        grid = (1, 1) if scale is None else grid_of(scale.shape, shape, declared)
+    return block_of(grid, shape, declared)
 
 
 def kind_of(unit: LogicalWeight, shape: Shape) -> str:
     """`unquantized`, or as schemes are named; the format's own name where the parts do not say it."""
     return UNQUANTIZED if unit.is_plain else stored_kind(unit, shape) or unit.scheme.format
-
-
-def _in_blocks(scale: Shape, shape: Shape, unit: LogicalWeight) -> bool:
-    """Whether several rows, but not for that reason all, share a scale; one block may be larger than the weight."""
-    declared = declared_block(unit.scheme)
-    block = block_of(grid_of(scale, shape, declared), shape, declared)
-    return 1 < block[0] < ALL and (block == declared or block != shape)
-
-
-_NAMES = {"F8_E4M3": "FP8", "F8_E5M2": "FP8 E5M2", "I8": "INT8"}
 
 
 def _malformed(entries: Mapping[str, TensorEntry]) -> bool:

@@ -3,7 +3,6 @@
 import json
 from collections.abc import Callable
 from contextlib import suppress
-from itertools import zip_longest
 from typing import Any
 
 from q36eval.checkpoints.gguf.files import HeldGguf
@@ -70,42 +69,30 @@ def _tokenizer(folder: HeldFolder, reference: HeldFolder | None) -> list[Finding
 
 def _tokenizer_differences(mine: dict[str, Any], theirs: dict[str, Any]) -> list[str]:
     """Of two `tokenizer_rules`."""
-    differences = _core_differences(mine["backend"], theirs["backend"])
-    for part in ("special_tokens", "settings"):
-        one, other = mine[part], theirs[part]
-        differences += _field_differences(one, other, sorted({*one, *other}))
-    return differences or ["an added token's options"]
-
-
-def _core_differences(mine: dict[str, Any], theirs: dict[str, Any]) -> list[str]:
-    here, there = _token_ids(mine), _token_ids(theirs)
+    here, there = _token_ids(mine["backend"]), _token_ids(theirs["backend"])
     moved = [token for token in here.keys() | there.keys() if here.get(token) != there.get(token)]
     moved.sort(key=lambda token: (there.get(token, 1 << 60), token))
     differences = [
-        f"token {token!r} is {_id(here, token)}, the reference's {_id(there, token)}" for token in moved[:SHOWN]
+        f"token {token!r} is {here.get(token, 'absent')}, the reference's {there.get(token, 'absent')}"
+        for token in moved[:SHOWN]
     ]
     if len(moved) > SHOWN:
         differences.append(f"{len(moved) - SHOWN} more tokens")
-    model, other = mine.get("model") or {}, theirs.get("model") or {}
-    pairs = zip_longest(model.get("merges") or [], other.get("merges") or [])
-    merge = next(((n, a, b) for n, (a, b) in enumerate(pairs) if a != b), None)
-    if merge is not None:
-        differences.append(f"merge {merge[0]} is {merge[1]!r}, the reference's {merge[2]!r}")
-    rest = {*mine, *theirs} - {"model", *(["added_tokens"] if moved else [])}
-    differences += [f"section {key!r}" for key in sorted(rest) if mine.get(key) != theirs.get(key)]
-    skipped = ("vocab", "merges")
-    differences += [f"model.{key}" for key in sorted({*model, *other} - {*skipped}) if model.get(key) != other.get(key)]
-    return differences
+    for one, other, what in (
+        (mine["backend"], theirs["backend"], "section "),
+        (mine["backend"].get("model") or {}, theirs["backend"].get("model") or {}, "model."),
+    ):
+        keys = sorted({*one, *other} - {"model", "vocab", *(["added_tokens"] if moved else [])})
+        differences += [f"{what}{key}" for key in keys if one.get(key) != other.get(key)]
+    for part in ("special_tokens", "settings"):
+        differences += _field_differences(mine[part], theirs[part], sorted({*mine[part], *theirs[part]}))
+    return differences or ["an added token's options"]
 
 
 def _token_ids(core: dict[str, Any]) -> dict[str, int]:
     vocabulary = (core.get("model") or {}).get("vocab") or {}
     ids = dict(vocabulary) if isinstance(vocabulary, dict) else {entry[0]: n for n, entry in enumerate(vocabulary)}
     return ids | {token["content"]: token["id"] for token in core.get("added_tokens") or []}
-
-
-def _id(ids: dict[str, int], token: str) -> str:
-    return f"id {ids[token]}" if token in ids else "absent"
 
 
 def _field_differences(mine: dict[str, Any], theirs: dict[str, Any], keys: Any) -> list[str]:
