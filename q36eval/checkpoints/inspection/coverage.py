@@ -3,7 +3,8 @@
 import fnmatch
 import json
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from math import prod
 from typing import Any
 
@@ -44,49 +45,45 @@ _CLASSES = {"Linear", "Embedding"}
 """Torch classes that a pattern may mean: every model has some of each."""
 
 
-class _Names:
-    """What patterns of a method's configuration may mean: the stored modules, in either published layout."""
-
-    def __init__(self, method: str | None, modules: Iterable[str]) -> None:
-        self._method = method
-        self._names = sorted({name for module in modules for name in (module, canonical(module))})
-        self._meant = {called for name in self._names for called in self._called(name)} | _CLASSES
-        self._lines = "\n".join(self._names)
-
-    def _called(self, name: str) -> Iterable[str]:
-        """What means that module where it is written out in full."""
-        if self._method == "auto-round":
-            return auto_round_names(name)
-        if self._method == "fp8":  # fine-grained FP8 lists modules and whole subtrees by name
-            return (*beginnings(name), *endings(name))
-        return (name,)
-
-    def any_is_meant_by(self, pattern: str) -> bool:
-        """Whether the pattern means one of them; a malformed one means nothing."""
-        method = self._method
-        try:
-            if method == "gptq":
-                rule = pattern.removeprefix("-:").removeprefix("+:")
-                return any(matches_pattern(rule, name) for name in self._names)
-            if method == "awq":
-                return pattern in self._lines if "\n" not in pattern else any(pattern in name for name in self._names)
-            if method == "mxfp4":
-                return any(is_left_by_mxfp4(pattern, name) for name in self._names)
-            if method == "modelopt" and is_glob(pattern):
-                return any(fnmatch.fnmatchcase(name, pattern) for name in self._names)
-            if method == "auto-round" and is_auto_round_pattern(pattern):
-                return any(matches_pattern(pattern, name, anywhere=True) for name in self._names)
-            if method not in ("modelopt", "auto-round") and pattern.startswith("re:"):
-                return any(matches_pattern(pattern.removeprefix("re:"), name) for name in self._names)
-            return pattern in self._meant
-        except CorruptCheckpointError:
-            return False
-
-
 def dead_patterns(quantization: Mapping[str, Any], modules: Iterable[str]) -> list[str]:
-    """Ignore patterns that mean none of the stored modules; a malformed pattern means nothing either."""
-    names = _Names(quantization.get("quant_method"), modules)
-    return [pattern for pattern in ignore_patterns(quantization) if not names.any_is_meant_by(pattern)]
+    """Ignore patterns that mean none of the stored modules, in either published layout; a malformed pattern means
+    nothing either."""
+    method = quantization.get("quant_method")
+    names = sorted({name for module in modules for name in (module, canonical(module))})
+    in_full = {called for name in names for called in _called(method, name)} | _CLASSES
+    lines = "\n".join(names)
+
+    def is_dead(pattern: str) -> bool:
+        if method == "awq":
+            return pattern not in lines
+        means = _search(method, pattern)
+        try:
+            return pattern not in in_full if means is None else not any(map(means, names))
+        except CorruptCheckpointError:
+            return True
+
+    return [pattern for pattern in ignore_patterns(quantization) if is_dead(pattern)]
+
+
+def _called(method: str | None, name: str) -> Iterable[str]:
+    """What means that module where it is written out in full."""
+    if method == "auto-round":
+        return auto_round_names(name)
+    # fine-grained FP8 lists modules and whole subtrees by name
+    return (*beginnings(name), *endings(name)) if method == "fp8" else (name,)
+
+
+def _search(method: str | None, pattern: str) -> Callable[[str], bool] | None:
+    """How names are compared with a pattern; None where it is a name written out in full."""
+    if method == "gptq":
+        return partial(matches_pattern, pattern.removeprefix("-:"))
+    if method == "mxfp4":
+        return partial(is_left_by_mxfp4, pattern)
+    if method == "modelopt":
+        return partial(fnmatch.fnmatchcase, pat=pattern) if is_glob(pattern) else None
+    if method == "auto-round":
+        return partial(matches_pattern, pattern, anywhere=True) if is_auto_round_pattern(pattern) else None
+    return partial(matches_pattern, pattern.removeprefix("re:")) if pattern.startswith("re:") else None
 
 
 HEAD_MODULE = "lm_head"
@@ -161,8 +158,7 @@ def _gptq_head(quantization: Mapping[str, Any], units: Sequence[LogicalWeight]) 
     """GPTQ says of the head alone whether it is quantized (`lm_head`); engines choose its kernel by that entry."""
     if quantization.get("quant_method") != "gptq":
         return []
-    head_named = _Names("gptq", [HEAD_MODULE])
-    excluded = any(head_named.any_is_meant_by(pattern) for pattern in ignore_patterns(quantization))
+    excluded = len(dead_patterns(quantization, [HEAD_MODULE])) < len(ignore_patterns(quantization))
     declared = bool(quantization.get("lm_head")) and not excluded
     head = next((unit for unit in units if unit.name == HEAD), None)
     stored = head is not None and not head.is_plain
