@@ -82,32 +82,19 @@ def test_experts_may_be_fused_and_the_layout_multimodal(tmp_path: Path) -> None:
         assert all(torch.equal(mine, theirs) for mine, theirs in zip(one.parameters(), head.parameters(), strict=True))
 
 
+UP = "mtp.layers.0.mlp.experts.5.up_proj.weight"
+SECOND_LAYER = {"mtp.layers.1.input_layernorm.weight": torch.ones(256)}
+NOT_WHOLE: list[tuple[Any, dict[str, Any], type[Exception], tuple[str, ...]]] = [
+    (lambda t: t.pop("mtp.fc.weight"), {}, CorruptCheckpointError, ("tensor-missing", "'mtp.fc.weight'")),
+    (lambda t: t.pop(UP), {}, CorruptCheckpointError, ("tensor-missing", UP)),
+    (lambda t: t.update(SECOND_LAYER), {}, CorruptCheckpointError, ("tensor-unexpected", "mtp.layers.1")),
+    (lambda t: t.update({"mtp.norm.weight": torch.ones(255)}), {}, CorruptCheckpointError, ("tensor-shape", "[255]")),
+    (lambda t: None, {"mtp_num_hidden_layers": 2}, UsageError, ("draft-head-unsupported", "2 layers")),
+]
+
+
 @pytest.mark.long
-@pytest.mark.parametrize(
-    ("change", "config", "error", "expected"),
-    [
-        (lambda t: t.pop("mtp.fc.weight"), {}, CorruptCheckpointError, ("tensor-missing", "'mtp.fc.weight'")),
-        (
-            lambda t: t.pop("mtp.layers.0.mlp.experts.5.up_proj.weight"),
-            {},
-            CorruptCheckpointError,
-            ("tensor-missing", "mtp.layers.0.mlp.experts.5.up_proj.weight"),
-        ),
-        (
-            lambda t: t.update({"mtp.layers.1.input_layernorm.weight": torch.ones(256)}),
-            {},
-            CorruptCheckpointError,
-            ("tensor-unexpected", "mtp.layers.1"),
-        ),
-        (
-            lambda t: t.update({"mtp.norm.weight": torch.ones(255)}),
-            {},
-            CorruptCheckpointError,
-            ("tensor-shape", "mtp.norm", "[255]"),
-        ),
-        (lambda t: None, {"mtp_num_hidden_layers": 2}, UsageError, ("draft-head-unsupported", "2 layers")),
-    ],
-)
+@pytest.mark.parametrize(("change", "config", "error", "expected"), NOT_WHOLE)
 def test_what_is_not_a_whole_head_is_told_and_leaves_the_model_alone(
     tmp_path: Path, change: Any, config: dict[str, Any], error: type[Exception], expected: tuple[str, ...]
 ) -> None:

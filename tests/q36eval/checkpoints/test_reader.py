@@ -1,6 +1,5 @@
 """A folder is refused, with the tensor's name, unless every byte of its files belongs to exactly one tensor."""
 
-import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -15,7 +14,7 @@ from q36eval.checkpoints import open_checkpoint
 from q36eval.errors import CorruptCheckpointError, UsageError
 from tests.raising import raises
 
-from .inspection.damage import INDEX, WEIGHTS, Damage, edit_header, edit_json
+from .inspection.damage import ONE, TWO, WEIGHTS, Damage, edit_header, sharded, stray_file
 
 NORM = "model.norm.weight"
 
@@ -25,17 +24,12 @@ def folder(bf16_folder: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(bf16_folder, tmp_path / "copy"))
 
 
-def shard(folder: Path, doubled: str | None = None) -> None:
-    """Split `model.safetensors` in two with an index; `doubled` is stored in both."""
-    tensors = load_file(folder / WEIGHTS)
-    (folder / WEIGHTS).unlink()
-    names = sorted(tensors)
-    halves = {"model-00001-of-00002.safetensors": names[::2], "model-00002-of-00002.safetensors": names[1::2]}
-    for file, chosen in halves.items():
-        kept = [*chosen, *([doubled] if doubled else [])]
-        save_file({name: tensors[name] for name in kept}, folder / file)
-    weight_map = {name: file for file, chosen in halves.items() for name in chosen}
-    (folder / INDEX).write_text(json.dumps({"weight_map": weight_map}))
+shard = sharded(lambda folder, files: None)
+
+
+def stored_in_both(folder: Path, files: dict[str, str]) -> None:
+    for file in (ONE, TWO):
+        save_file(load_file(folder / file) | {NORM: torch.zeros(128)}, folder / file)
 
 
 def test_single_and_sharded_folders_hold_the_same_tensors(bf16_folder: Path, folder: Path) -> None:
@@ -76,15 +70,6 @@ def more_bytes(folder: Path) -> None:
         stream.write(b"more")
 
 
-def left_out_of_the_index(folder: Path) -> None:
-    shard(folder)
-    edit_json(folder, INDEX, lambda document: document["weight_map"].pop(NORM))
-
-
-def stray_file(folder: Path) -> None:
-    save_file({"x": torch.zeros(1)}, folder / "extra.safetensors")
-
-
 @pytest.mark.parametrize(
     ("damage", "code", "values"),
     [
@@ -96,8 +81,8 @@ def stray_file(folder: Path) -> None:
         (header_with(lambda header: header[NORM].update(shape=[3])), "header-malformed", [NORM]),
         (name_twice, "header-malformed", ["lm_head.weight"]),
         (more_bytes, "header-malformed", ["4 bytes"]),
-        (lambda folder: shard(folder, doubled=NORM), "tensor-duplicate", [NORM]),
-        (left_out_of_the_index, "index-mismatch", [NORM]),
+        (sharded(stored_in_both), "tensor-duplicate", [NORM]),
+        (sharded(lambda folder, files: files.pop(NORM)), "index-mismatch", [NORM]),
         (stray_file, "index-mismatch", ["extra.safetensors"]),
     ],
 )

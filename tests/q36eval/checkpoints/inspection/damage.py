@@ -67,6 +67,25 @@ def bits(tensor: Tensor) -> Tensor:
     return tensor.view(width)
 
 
+ONE, TWO = "model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors"
+
+
+def sharded(change: Callable[[Path, dict[str, str]], object]) -> Damage:
+    """The checkpoint in two files with an index, which `change` may damage before it is written."""
+
+    def damage(folder: Path) -> None:
+        tensors = load_file(folder / WEIGHTS)
+        names = sorted(tensors)
+        files = {name: ONE if n < len(names) // 2 else TWO for n, name in enumerate(names)}
+        for file in (ONE, TWO):
+            save_file({name: tensors[name] for name in names if files[name] == file}, folder / file)
+        (folder / WEIGHTS).unlink()
+        change(folder, files)
+        (folder / INDEX).write_text(json.dumps({"metadata": {}, "weight_map": files}))
+
+    return damage
+
+
 def truncated(folder: Path) -> None:
     (folder / WEIGHTS).write_bytes((folder / WEIGHTS).read_bytes()[:-1000])
 

@@ -19,8 +19,9 @@ from torch import Tensor
 from . import tiny
 from .damage import (
     FP8_CACHE,
-    INDEX,
+    ONE,
     OWN_FILE,
+    TWO,
     WEIGHTS,
     Damage,
     Tensors,
@@ -34,6 +35,7 @@ from .damage import (
     inputs_twenty_times,
     one,
     quantization,
+    sharded,
     stray_file,
     twice_as_coarse,
 )
@@ -278,23 +280,6 @@ DECLARED = [
     ("a head declared tied", config(tie_word_embeddings=True), HEAD, "tied-head"),
     ("a smaller vocabulary declared", config(vocab_size=63), HEAD, "shape"),
 ]
-ONE, TWO = "model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors"
-
-
-def sharded(change: Callable[[Path, dict[str, str]], object]) -> Damage:
-    """The checkpoint in two files with an index, which `change` may damage before it is written."""
-
-    def damage(folder: Path) -> None:
-        tensors = load_file(folder / WEIGHTS)
-        names = sorted(tensors)
-        files = {name: ONE if n < len(names) // 2 else TWO for n, name in enumerate(names)}
-        for file in (ONE, TWO):
-            save_file({name: tensors[name] for name in names if files[name] == file}, folder / file)
-        (folder / WEIGHTS).unlink()
-        change(folder, files)
-        (folder / INDEX).write_text(json.dumps({"metadata": {}, "weight_map": files}))
-
-    return damage
 
 
 def _not_text(header: dict[str, Any]) -> None:
