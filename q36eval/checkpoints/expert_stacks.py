@@ -4,10 +4,11 @@ The experts of a layer are thousands of small weights. Decoded one by one they t
 takes; stacked, in the order of the parameter's rows, a few. The bits are those of each weight alone.
 """
 
-from collections import defaultdict
-from collections.abc import Hashable, Mapping, Sequence
+from collections import defaultdict, deque
+from collections.abc import Callable, Generator, Hashable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 
 import torch
 from torch import Tensor
@@ -15,7 +16,7 @@ from torch import Tensor
 from q36eval.checkpoints.formats.stacked import decode_stacked
 from q36eval.checkpoints.gpu import has_triton
 from q36eval.checkpoints.scheme import Scheme
-from q36eval.checkpoints.stored_groups import Parts, read_alike, stored_as
+from q36eval.checkpoints.stored_groups import READERS, Parts, read_alike, stored_as
 from q36eval.checkpoints.weights import LogicalWeight, all_finite, decode_parts
 
 Place = tuple[int, slice] | None
@@ -69,6 +70,45 @@ def stacks_of(placed: Sequence[tuple[Place, LogicalWeight]]) -> list[Stack]:
         Stack(tuple(place for place, _ in members), tuple(weight for _, weight in members))
         for members in alike.values()
     ]
+
+
+Stored = Generator[tuple[Stack, Callable[[], Parts]], None, None]
+
+
+def read_ahead(stacks: Sequence[Stack], budget: int, *, pinned: bool) -> Stored:
+    """Every stack with what waits for its parts, in order; threads read the next ones in the meantime.
+
+    What lies in host memory beside the stack in work stays under `budget` bytes. A stack larger than that is read when
+    its turn comes.
+    """
+    waiting: deque[tuple[Stack, Future[Parts]]] = deque()
+    left, ahead = deque(stacks), 0
+    with ThreadPoolExecutor(READERS, thread_name_prefix="read-ahead") as readers:
+
+        def submit() -> int:
+            taken = 0
+            while left and ahead + taken + left[0].stored_bytes <= budget:
+                stack = left.popleft()
+                waiting.append((stack, readers.submit(stack.read, pinned=pinned)))
+                taken += stack.stored_bytes
+            return taken
+
+        try:
+            ahead += submit()
+            while waiting or left:
+                if not waiting:
+                    stack = left.popleft()
+                    yield stack, partial(stack.read, pinned=pinned)
+                    ahead += submit()
+                    continue
+                stack, under_way = waiting.popleft()
+                ahead -= stack.stored_bytes
+                ahead += submit()  # read while this one is worked on
+                yield stack, under_way.result
+                del under_way  # or its bytes stay while the next one is worked on
+        finally:
+            for _, later in waiting:
+                later.cancel()
 
 
 def _order(place: Place) -> tuple[int, int]:

@@ -3,12 +3,9 @@
 A hundred thousand small tensors cost as many copies and kernels; the experts of a layer cost as many as one weight.
 """
 
-from collections import deque
-from collections.abc import Callable, Generator, Hashable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Hashable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from functools import partial
-from typing import TypeVar
 
 import torch
 from torch import Tensor
@@ -22,8 +19,6 @@ READ_BYTES = 2**26
 takes longer to copy them from the system's cache than a GPU takes to compute with them."""
 Parts = dict[str, Tensor]
 """Stored parts [weights, …]."""
-ItemT = TypeVar("ItemT")
-ReadT = TypeVar("ReadT")
 
 
 def stored_as(weight: LogicalWeight) -> Hashable:
@@ -96,46 +91,3 @@ def _read_side_by_side(entries: Sequence[tuple[LogicalWeight, TensorEntry]], tar
         return
     with ThreadPoolExecutor(len(shares), thread_name_prefix="read-alike") as threads:
         list(threads.map(read, shares))
-
-
-def read_ahead(
-    items: Sequence[ItemT],
-    read: Callable[[ItemT], ReadT],
-    size: Callable[[ItemT], int],
-    budget: int,
-    *,
-    always_one: bool = True,
-) -> Generator[tuple[ItemT, Callable[[], ReadT]], None, None]:
-    """Every item with what waits for it to be read, in order; threads read the next ones in the meantime.
-
-    What lies in host memory beside the item in work stays under `budget` bytes. An item larger than that is read ahead
-    where it is the next, or, without `always_one`, when its turn comes.
-    """
-    waiting: deque[tuple[ItemT, Future[ReadT]]] = deque()
-    left, ahead = deque(items), 0
-    with ThreadPoolExecutor(READERS, thread_name_prefix="read-ahead") as readers:
-
-        def submit() -> int:
-            taken = 0
-            while left and ((always_one and not waiting) or ahead + taken + size(left[0]) <= budget):
-                item = left.popleft()
-                waiting.append((item, readers.submit(read, item)))
-                taken += size(item)
-            return taken
-
-        try:
-            ahead += submit()
-            while waiting or left:
-                if not waiting:
-                    item = left.popleft()
-                    yield item, partial(read, item)
-                    ahead += submit()
-                    continue
-                item, under_way = waiting.popleft()
-                ahead -= size(item)
-                ahead += submit()  # read while this one is worked on
-                yield item, under_way.result
-                del under_way  # or its bytes stay while the next one is worked on
-        finally:
-            for _, later in waiting:
-                later.cancel()

@@ -2,9 +2,8 @@
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
-from functools import partial
 
 import torch
 from torch import nn
@@ -13,10 +12,12 @@ from q36eval.checkpoints.architecture import Outline, Place
 from q36eval.checkpoints.expert_stacks import (
     FP4,
     Stack,
+    Stored,
     covers,
     decode_each,
     decode_stack,
     finite_each,
+    read_ahead,
     stacks_of,
 )
 from q36eval.checkpoints.expert_stacks import (
@@ -27,7 +28,7 @@ from q36eval.checkpoints.packed import PackedWeight
 from q36eval.checkpoints.placements import DECODED, LAYERS, PACKED
 from q36eval.checkpoints.reader import Checkpoint
 from q36eval.checkpoints.scheme import PLAIN
-from q36eval.checkpoints.stored_groups import Parts, give_back_pinned, read_ahead
+from q36eval.checkpoints.stored_groups import Parts, give_back_pinned
 from q36eval.checkpoints.weights import SLAB_ELEMENTS, UNDECODABLE, LogicalWeight, WeightIndex, lacks_memory
 from q36eval.errors import CorruptCheckpointError
 from q36eval.memory import available_bytes
@@ -96,7 +97,6 @@ def stacked(plan: Plan) -> Stacks:
 
 READ_AHEAD_BYTES = 2**29
 """What may lie in host memory beside the weights in work: two layers' experts in NVFP4, no embedding."""
-Stored = Generator[tuple[Stack, Callable[[], Parts]], None, None]
 USABLE_SHARE = 0.85
 """Of the free memory, so much may be taken by weights; the rest is for what is computed with them."""
 
@@ -189,12 +189,13 @@ class Decoder:
         stack, on the way to a GPU, and half of the largest tensor elsewhere, since it is the same memory.
         """
         on_gpu = self.device.type == "cuda"
-        if budget is None:
-            largest = max((entry.n_bytes for entry in self.checkpoint.tensors.values()), default=0)
-            budget = READ_AHEAD_BYTES if on_gpu else min(READ_AHEAD_BYTES, largest // 2)
         in_order = [stack for of_parameter in stacks.values() for stack in of_parameter]
-        read = partial(Stack.read, pinned=on_gpu)
-        return read_ahead(in_order, read, lambda stack: stack.stored_bytes, budget, always_one=on_gpu)
+        if budget is None and on_gpu:
+            budget = max([READ_AHEAD_BYTES, *(stack.stored_bytes for stack in in_order)])
+        elif budget is None:
+            largest = max((entry.n_bytes for entry in self.checkpoint.tensors.values()), default=0)
+            budget = min(READ_AHEAD_BYTES, largest // 2)
+        return read_ahead(in_order, budget, pinned=on_gpu)
 
     def decode(self, stacks: Stacks, stored: Stored) -> None:
         """Decode the next of `stored`, which are `stacks` in their order, into their parameters.

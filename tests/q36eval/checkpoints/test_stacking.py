@@ -1,15 +1,16 @@
 """Weights decoded together into one parameter are those of each alone, whichever of them are alike."""
 
 import json
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 import torch
 
 from q36eval.checkpoints import open_checkpoint, stored_groups
-from q36eval.checkpoints.expert_stacks import Place, covers, decode_stack, finite_each, stacks_of
+from q36eval.checkpoints.expert_stacks import Place, covers, decode_stack, finite_each, read_ahead, stacks_of
 from q36eval.checkpoints.formats.stacked import can_be_stacked
-from q36eval.checkpoints.stored_groups import read_ahead, read_alike
+from q36eval.checkpoints.stored_groups import read_alike
 from q36eval.checkpoints.weights import LogicalWeight, index_weights
 
 GOLDEN = Path(__file__).parents[2] / "assets" / "golden"
@@ -88,20 +89,25 @@ def test_the_weight_that_is_not_finite_is_found(bad: float) -> None:
     assert finite_each([None], target).tolist() == [False]
 
 
-@pytest.mark.parametrize("always_one", [True, False])
-def test_what_is_ahead_stays_under_its_budget_and_comes_in_order(always_one: bool) -> None:
+@dataclass
+class Sized:
+    """A stack of that size, which notes when it is read."""
+
+    stored_bytes: int
+    begun: list[int]
+
+    def read(self, *, pinned: bool) -> int:
+        self.begun.append(self.stored_bytes)
+        return self.stored_bytes
+
+
+def test_what_is_ahead_stays_under_its_budget_and_comes_in_order() -> None:
     begun: list[int] = []
-
-    def read(item: int) -> int:
-        begun.append(item)
-        return item
-
-    items = [3, 2, 50, 4, 1, 60, 70, 2]
     done: list[int] = []
-    for item, result in read_ahead(items, read, lambda size: size, 10, always_one=always_one):
-        assert result() == item
-        done.append(item)
-        ahead = sum(begun) - sum(done)
-        assert ahead <= 10 or (always_one and len(begun) == len(done) + 1)
-    assert done == items
-    assert sorted(begun) == sorted(items)
+    sizes = [3, 2, 50, 4, 1, 60, 70, 2]
+    for stack, result in read_ahead([Sized(size, begun) for size in sizes], 10, pinned=False):  # type: ignore[misc]
+        assert result() == stack.stored_bytes
+        done.append(stack.stored_bytes)
+        assert sum(begun) - sum(done) <= 10
+    assert done == sizes
+    assert sorted(begun) == sorted(sizes)
