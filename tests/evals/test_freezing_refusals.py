@@ -78,19 +78,6 @@ def test_a_tokenizer_that_cannot_be_loaded_is_told_before_anything_is_fetched(
         freeze_suite(written(tmp_path, both), tmp_path)
 
 
-@pytest.mark.parametrize(
-    ("groups", "expected"),
-    [
-        ({"one": {"slice": "suite"}}, ("file-invalid", "all groups together")),
-        ({"one": {"slice": "a/b"}}, ("file-invalid", "slice")),
-        ({"one": {"slice": "same"}, "two": {"slice": "same"}}, ("suite-duplicate-group",)),
-    ],
-)
-def test_slices_are_told_apart(tmp_path: Path, groups: dict[str, dict[str, Any]], expected: tuple[str, ...]) -> None:
-    with raises(UsageError, *expected):
-        read_suite(written(tmp_path, {name: GROUPS["wikitext"] | group for name, group in groups.items()}))
-
-
 def test_what_is_no_suite_file_is_one_sentence(tmp_path: Path) -> None:
     (tmp_path / "bytes.yaml").write_bytes(b"\xff\xfe\x00")
     (tmp_path / "folder.yaml").mkdir()
@@ -105,6 +92,13 @@ def test_what_is_no_suite_file_is_one_sentence(tmp_path: Path) -> None:
     ):
         with raises(UsageError, code):
             read_suite(tmp_path / f"{name}.yaml")
+    same = {name: GROUPS["wikitext"] | {"slice": "same"} for name in ("one", "two")}
+    for groups, code in (
+        ({"one": GROUPS["wikitext"] | {"slice": "suite"}}, "file-invalid"),
+        (same, "suite-duplicate-group"),
+    ):
+        with raises(UsageError, code):
+            read_suite(written(tmp_path, groups))
 
 
 def test_a_manifest_that_leads_elsewhere_is_refused(filled_cache: Path, tmp_path: Path) -> None:
