@@ -18,7 +18,7 @@ from q36eval.app.figures.evals import (
 )
 from q36eval.inert_text import plain
 from q36eval.records import ProbeName
-from q36eval.reports.evals_figures import DEFAULT_RECOVERY, EvalsFigures, effective_words, evals_section
+from q36eval.reports.evals_figures import EvalsFigures, effective_lengths, effective_words, evals_section
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -42,8 +42,9 @@ def evals_body(run: "RunRecord", history: "History") -> dict[str, Any]:
     """What `--json` holds in addition to the measurements: figures by group, effective lengths, and all flips."""
     figures = EvalsFigures(history.measurements(run.id))
     items = history.items(run.id, ProbeName.EVALS)
+    section = json.loads(evals_section(figures, {}).model_dump_json())
     return {
-        "evals": json.loads(evals_section(figures).model_dump_json()) | {"seconds": seconds_by_group(items, figures)},
+        "evals": section | {"seconds": seconds_by_group(items, figures)},
         "flips": [flip_json(flip) for flip in flips_of(items)],
     }
 
@@ -58,12 +59,12 @@ def _parts(figures: EvalsFigures, seconds: dict[str, float]) -> Iterator["Render
         yield rows_table(groups, right=(1, 2, 4, 5, 6, 7, 8, 9))
     for line in answer_words(figures):
         yield Text(plain(line))
-    for group in figures.groups_with_lengths():
+    for group, length in effective_lengths(figures, {}).items():
         yield Text("")
         lengths = length_rows(figures, group)
         if lengths:
             yield rows_table(lengths, right=(0, 1, 2, 4, 5))
-        yield Text(plain(effective_words(figures.effective_length(group, DEFAULT_RECOVERY))))
+        yield Text(plain(effective_words(length)))
     perplexities = perplexity_rows(figures)
     if perplexities:
         yield Text("")

@@ -93,12 +93,6 @@ class EvalsFigures:
                 lengths += [] if kept is None else [LengthFigures(int(value), accuracy, kept)]
         return sorted(lengths, key=lambda figures: figures.length)
 
-    def effective_length(self, group: str, at_least: float = DEFAULT_RECOVERY) -> EffectiveLength:
-        """The longest length up to which that much is recovered."""
-        lengths = self.lengths(group)
-        kept = {each.length: (each.recovery.value, each.recovery.effect_interval.lower) for each in lengths}
-        return effective_length(kept, at_least)
-
     def _slices(self, metric: str) -> list[str]:
         return [name for measured, name in self._found if measured == metric]
 
@@ -234,10 +228,10 @@ class EvalsSection(Record):
     effective_length: dict[str, EffectiveLength]
 
 
-def evals_section(figures: EvalsFigures, at_least: Mapping[str, float] | float = DEFAULT_RECOVERY) -> EvalsSection:
+def evals_section(figures: EvalsFigures, at_least: Mapping[str, float]) -> EvalsSection:
     """Recovery, flips and counts by group, and effective lengths.
 
-    `at_least` is what a length must recover to count, of all groups or by group.
+    `at_least` is what a length must recover to count, by group; `DEFAULT_RECOVERY` elsewhere.
     """
     return EvalsSection(
         groups={group.name: _eval_group(group) for group in figures.groups()},
@@ -262,11 +256,12 @@ def _eval_group(group: GroupFigures) -> EvalGroup:
     )
 
 
-def effective_lengths(figures: EvalsFigures, at_least: Mapping[str, float] | float) -> dict[str, EffectiveLength]:
-    """By group with lengths; `at_least` as for `evals_section`."""
-    by_group = {} if isinstance(at_least, float | int) else at_least
-    everywhere = at_least if isinstance(at_least, float | int) else DEFAULT_RECOVERY
-    return {
-        group: figures.effective_length(group, by_group.get(group, everywhere))
-        for group in figures.groups_with_lengths()
-    }
+def effective_lengths(figures: EvalsFigures, at_least: Mapping[str, float]) -> dict[str, EffectiveLength]:
+    """The longest length up to which enough is recovered, by group with lengths; `at_least` as for `evals_section`."""
+    found = {}
+    for group in figures.groups_with_lengths():
+        lengths = {
+            each.length: (each.recovery.value, each.recovery.effect_interval.lower) for each in figures.lengths(group)
+        }
+        found[group] = effective_length(lengths, at_least.get(group, DEFAULT_RECOVERY))
+    return found

@@ -12,15 +12,13 @@ from written_history import POLICY, evidence, identity, write_run
 import q36eval.app.standing as standing
 from q36eval.app.standing import BranchStanding, Standing, Standings
 from q36eval.chat.declared_template import TEMPLATE, DeclaredTemplate
-from q36eval.gate import Circumstances, Policy, Waiver, decide
+from q36eval.gate import Circumstances, GateReport, Policy, Waiver, decide
 from q36eval.gate.declaration import DECLARED, declaration, no_release
 from q36eval.gate.policy_file import inherit, read_policy
 from q36eval.history import History, RunRecord, RunState
 from q36eval.provenance import CHANGED
-from q36eval.records import Counts, DeploymentIdentity, Lane
+from q36eval.records import DeploymentIdentity, Lane
 from q36eval.run.drift import judged_keys
-from q36eval.run.served_lane import alone
-from q36eval.served.comparison import counted_faults
 from tests.app.judged_runs import IDENTITY, REFERENCE, judge_run
 from tests.commands import q36eval
 
@@ -318,31 +316,13 @@ def test_a_report_says_that_its_policy_is_not_the_familys() -> None:
     assert no_release(own, {}) is None
 
 
-SERVED = alone(read_policy(POLICY.parent / "served.yaml"), against=False)
-
-
-def served(history: History) -> RunRecord:
-    """A run of a server by itself that finds no fault."""
-    policy = SERVED.model_copy(update={"criteria": tuple(one for one in SERVED.criteria if one.id == "served-greedy")})
-    known = identity("d").model_dump() | {"engine": "openai", "settings": {"served_model": "main"}}
-    run = history.start_run(
-        family="sandbox",
-        branch="main",
-        identity=DeploymentIdentity.model_validate(known),
-        reference_identity=None,
-        policy=policy,
-        provenance={"served": {"items": 64, "concurrency": 64}},
-    )
-    counts = Counts(total=64, scored=64, errored=0)
-    history.add_measurement(run.id, counted_faults(policy.criteria[0].metric, "all", [], counts))
-    history.update_run(run.id, circumstances=Circumstances(on=run.started.date()))
-    return history.finish_run(run.id, decide(policy, history.measurements(run.id), on=run.started.date()))
-
-
-def test_what_a_gate_judged_is_followed_beside_what_a_server_shows_later(history: History) -> None:
+def test_what_a_gate_judged_is_followed_beside_what_a_server_shows_later(
+    history: History, monkeypatch: pytest.MonkeyPatch
+) -> None:
     gate(history, SANDBOX)
-    before = judged_keys(history, "sandbox", "main")
-    assert before is not None
-    run = served(history)
-    (key,) = [one.key for one in history.measurements(run.id)]
-    assert judged_keys(history, "sandbox", "main") == {*before, key}
+    judged = judged_keys(history, "sandbox", "main")
+    gate(history, SMALL)
+    assert judged is not None
+    assert set(judged_keys(history, "sandbox", "main") or ()) < set(judged)
+    monkeypatch.setattr(GateReport, "of_server_alone", property(lambda report: report.policy == SMALL.name))
+    assert judged_keys(history, "sandbox", "main") == judged

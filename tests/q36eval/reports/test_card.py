@@ -3,7 +3,7 @@
 import json
 import math
 import re
-from datetime import UTC, date, datetime
+from datetime import date
 from typing import Any
 
 import pytest
@@ -12,12 +12,13 @@ from huggingface_hub import ModelCard
 
 from q36eval.errors import UsageError
 from q36eval.gate import Criterion, CriterionVerdict, GateReport, Margin, Policy, Waiver, decide
-from q36eval.history.records import RunRecord, RunState
+from q36eval.history.records import RunRecord
 from q36eval.records import Clusters, Interval, Lane, Measurement, ProbeFailure, ProbeName
 from q36eval.reports import Document
 from q36eval.reports.card_report import to_card, update_card
 from tests.app.judged_runs import IDENTITY
 from tests.q36eval.gate.evidence import HIGHER, measurement
+from tests.q36eval.reports.report_samples import run_of
 from tests.raising import raises
 
 HOSTILE = "\x1b[31ma|b</b><script>\x00\u202e`x` ![i](http://evil) @all #1\n---\n# big ::error::"
@@ -59,17 +60,12 @@ POLICY = Policy(
 def run(measured_on: dict[str, Any] | None = None, **changes: Any) -> RunRecord:
     kept = {} if measured_on is None else {"measured_on": {"evals": measured_on, "kl": {"all": {"title": "texts"}}}}
     fields: dict[str, Any] = {
-        "id": "20260501-101112-abcdef",
-        "family": "sandbox",
-        "branch": "fp8-head",
         "identity": IDENTITY,
         "reference_identity": IDENTITY,
         "provenance": {"packages": {"q36eval": "0.1.0"}, "exhaustive": True, **kept},
         "suites": {"evals": "e" * 64, "kl": "f" * 64},
-        "state": RunState.FINISHED,
-        "started": datetime(2026, 5, 1, 10, 11, 12, tzinfo=UTC),
     }
-    return RunRecord(**fields | changes)
+    return run_of(**{"branch": "fp8-head"} | fields | changes)
 
 
 def judged(*measurements: Measurement, waivers: tuple[Waiver, ...] = (), failed: bool = False) -> GateReport:
