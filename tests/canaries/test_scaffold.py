@@ -8,23 +8,13 @@ import pytest
 import yaml
 
 from q36eval.canaries.checks import run_checks
+from q36eval.canaries.generators.tools import tool_schema
 from q36eval.canaries.scaffold import Transcript, answer_text, guess_check, read_transcript, scaffold, yaml_text
 from q36eval.canaries.specification import load_specs
 from q36eval.errors import UsageError
 from tests.raising import raises
 
-LIGHT = {
-    "type": "function",
-    "function": {
-        "name": "set_light",
-        "description": "Switch a light",
-        "parameters": {
-            "type": "object",
-            "properties": {"room": {"type": "string"}, "on": {"type": "boolean"}, "level": {"type": "integer"}},
-            "required": ["room", "on"],
-        },
-    },
-}
+LIGHT = tool_schema("set_light")
 QUESTION = {"role": "user", "content": "Rozsviť světlo v hale, jas 73 %."}
 
 
@@ -63,6 +53,8 @@ def test_openai_calls_become_what_a_template_and_a_model_write() -> None:
     assert joined.conversation == [{"role": "user", "content": "ab"}]
     thinking = scaffold(transcript, RIGHT, "light", "why")["generation"]
     assert thinking == {"enable_thinking": True, "max_new_tokens": 2 * len(RIGHT) + 2048}
+    (asked,) = scaffold(transcript, '{"a": 1}', "light", "why", checks={"json": {}})["must_pass"]
+    assert asked["expected"] == {"object": {"a": 1}, "schema": {"type": "object"}}
 
 
 @pytest.mark.parametrize(
