@@ -13,7 +13,7 @@ from q36eval.canaries.specification import CanarySpec
 from q36eval.engines import Engine, Generated, GenerationRequest, Scored, ScoreRequest
 from q36eval.engines.logits import OutputHead
 from q36eval.probes import Probe, Progress, Sink
-from q36eval.records import DeploymentIdentity, ItemOutcome, Measurement, ProbeFailure
+from q36eval.records import Answer, DeploymentIdentity, ItemOutcome, Measurement, ProbeFailure, ProbeName
 from q36eval.references import Capture
 from q36eval.run.capture import ReferenceAnswers
 from q36eval.run.rounds import run_probes
@@ -88,6 +88,19 @@ def run_of(
     run_probes(lambda: branch, asked.tokenizer, answers, [probe], sink, sink, own_template=own_template)
     assert not sink.failures
     return sink
+
+
+def outcome(name: str, branch: Answer, reference: Answer, *, must_pass: bool = False) -> ItemOutcome:
+    """Of the question `CANARY/PROMPT`."""
+    return ItemOutcome(
+        probe=ProbeName.CANARIES,
+        group=name.partition("/")[0],
+        item_key=name,
+        cluster=name,
+        must_pass=must_pass,
+        branch=branch,
+        reference=reference,
+    )
 
 
 def right(case: Case) -> tuple[str, str]:

@@ -7,7 +7,8 @@ import pytest
 from q36eval.canaries.must_pass import MARGIN_FLOOR_NATS, Standing, standing, why_not_absolute
 from q36eval.canaries.specification import CanarySpec, load_specs
 from q36eval.canaries.summary import summarize_outcomes
-from q36eval.records import Answer, ItemOutcome, Measurement, ProbeName
+from q36eval.records import Answer, ItemOutcome, Measurement
+from tests.canaries import runs
 
 RIGHT, WRONG, UNKNOWN = 1.0, 0.0, None
 
@@ -23,15 +24,7 @@ def _answer(*scores: float | None, nats: float | None = 2 * MARGIN_FLOOR_NATS) -
 
 
 def _outcome(reference: Answer, branch: Answer, name: str = "a/b") -> ItemOutcome:
-    return ItemOutcome(
-        probe=ProbeName.CANARIES,
-        group="a",
-        item_key=name,
-        cluster=name,
-        must_pass=True,
-        reference=reference,
-        branch=branch,
-    )
+    return runs.outcome(name, branch, reference, must_pass=True)
 
 
 STEADY = _answer(RIGHT, RIGHT, RIGHT)

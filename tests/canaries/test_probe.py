@@ -16,7 +16,7 @@ from q36eval.engines.base import Generated
 from q36eval.metrics import METRICS
 from q36eval.probes import Digest, ItemResults
 from q36eval.records import Answer, ItemOutcome, ProbeName
-from tests.canaries.runs import Said, gated, right
+from tests.canaries.runs import Said, gated, outcome, right
 
 IDS = ["discount-compare", "discount-compare-must-pass", "discount-thinking-must-pass", "tool-call", "json-flat"]
 SPECS = load_specs(only=IDS, n=20, skills=None)
@@ -53,7 +53,7 @@ def test_the_plan_is_the_same_every_time_and_asks_the_rendered_prompt(tokenizer:
 @pytest.mark.long
 def test_right_answers_on_both_sides_give_zero_everywhere(tokenizer: Any, tmp_path: Path) -> None:
     told = gated(SPECS, tokenizer, tmp_path)
-    assert {outcome.branch.score for outcome in told.items.values()} == {1.0}
+    assert {each.branch.score for each in told.items.values()} == {1.0}
     figures = told.measurements
     assert {one.metric for one in figures.values() if one.value} == {"schema_accuracy", "decisive_margin_ratio"}
     rate = figures["failure_rate[json-flat]"]
@@ -92,8 +92,8 @@ def test_a_flip_counts_when_it_shows_in_every_batch(
     branch = but(saying("nevím"), NEAR)
     specs = load_specs(only=["discount-compare-must-pass"])
     told = gated(specs, tokenizer, tmp_path, branch=branch, endings={"/four": but(in_four, NEAR)})
-    (outcome,) = (each for each in told.items.values() if each.cluster == NEAR)
-    again = {request.key: request.group for request in told.asked if request.key.startswith(f"{outcome.item_key}/")}
+    (key,) = (each.item_key for each in told.items.values() if each.cluster == NEAR)
+    again = {request.key: request.group for request in told.asked if request.key.startswith(f"{key}/")}
     assert sorted(Counter(again.values()).values()) == [1, 4]
     measured = told.measurements["must_pass_flips[all]"]
     assert (measured.value, measured.counts.errored) == (flips, errored)
@@ -103,10 +103,10 @@ def test_a_flip_counts_when_it_shows_in_every_batch(
 
 def test_both_texts_and_the_failures_are_kept(tokenizer: Any, tmp_path: Path) -> None:
     wrong = gated(SPECS[:1], tokenizer, tmp_path, saying("<b>"), saying("nevím"))
-    for outcome in wrong.items.values():
-        assert (outcome.branch.text, outcome.reference.text) == ("nevím", "<b>")
-        assert ItemOutcome.model_validate_json(outcome.model_dump_json()) == outcome
-        codes = {failure["code"] for failure in outcome.branch.detail["failures"]}
+    for each in wrong.items.values():
+        assert (each.branch.text, each.reference.text) == ("nevím", "<b>")
+        assert ItemOutcome.model_validate_json(each.model_dump_json()) == each
+        codes = {failure["code"] for failure in each.branch.detail["failures"]}
         assert codes == {"wrong_amount", "no_conclusion", "too_short"}
     assert storable("\ud83d <b>") == "\ufffd <b>"
 
@@ -132,20 +132,17 @@ def test_a_reference_that_was_not_scored_on_its_answer_is_errored_and_not_silent
     first = Digest(values={"text": "nevím", "finish_reason": "stop", "token_ids": [5], "end_id": 2, "rows": 1})
     generated = {item.key: Generated(item.generations[0], (), "nevím", "stop")}
     engine: Any = None  # nothing was scored
-    (outcome,) = probe.compare(engine, item, ItemResults(generated=generated), first)
-    assert outcome.reference.score is None
-    assert "could not be scored on its own answer" in (outcome.reference.error or "")
-    (rate,) = (each for each in probe.summarize([outcome]) if str(each.key) == "canaries.failure_rate[all]")
+    (compared,) = probe.compare(engine, item, ItemResults(generated=generated), first)
+    assert compared.reference.score is None
+    assert "could not be scored on its own answer" in (compared.reference.error or "")
+    (rate,) = (each for each in probe.summarize([compared]) if str(each.key) == "canaries.failure_rate[all]")
     assert (rate.counts.scored, rate.counts.errored) == (0, 1)
 
 
 def test_margins_that_are_no_numbers_give_no_figure() -> None:
-    sides = {
-        side: Answer(score=1.0, detail={"margin": {"nats": nats}})
-        for side, nats in (("branch", float("nan")), ("reference", 3.0))
-    }
-    outcome = ItemOutcome(probe=ProbeName.CANARIES, group="c", item_key="1", cluster="c/1", **sides)
-    assert margin(METRICS[ProbeName.CANARIES, "decisive_margin_ratio"].declared(), [outcome]) is None
+    branch, reference = (Answer(score=1.0, detail={"margin": {"nats": nats}}) for nats in (float("nan"), 3.0))
+    declared = METRICS[ProbeName.CANARIES, "decisive_margin_ratio"].declared()
+    assert margin(declared, [outcome("c/1", branch, reference)]) is None
 
 
 @pytest.mark.parametrize("repeats", [None, []])

@@ -16,6 +16,7 @@ from q36eval.gate import Criterion, CriterionVerdict, Margin
 from q36eval.gate.judgement import judge
 from q36eval.metrics import METRICS, DeclaredFigure
 from q36eval.records import Answer, ItemOutcome, Lane, Measurement, ProbeName
+from tests.canaries import runs
 
 RIGHT, WRONG = Answer(score=1.0, text="A"), Answer(score=0.0, text="B")
 UNREAD = Answer(score=None, text="?", unreadable="which shop is meant cannot be told (end)")
@@ -32,14 +33,7 @@ AT_MOST_5_POINTS = Criterion(
 
 
 def outcome(number: int, branch: Answer, reference: Answer = RIGHT) -> ItemOutcome:
-    return ItemOutcome(
-        probe=ProbeName.CANARIES,
-        group="c",
-        item_key=str(number),
-        cluster=f"c/{number}",
-        branch=branch,
-        reference=reference,
-    )
+    return runs.outcome(f"c/{number}", branch, reference)
 
 
 def share_of(metric: str) -> DeclaredFigure:
