@@ -157,13 +157,10 @@ def test_reports_show_recovery_flips_and_counts_and_ask_what_the_policy_asks(run
         decide(only("min_recovery", recovery, **of), found, (), (), on=run[1].started.date())
         for recovery in (0.99, 0.8)
     )
-    markdown = to_markdown(Document(strict, run[1], found))
-    assert "| mmlu | 92.3 % | 97.4 % | 94.7 % (1 of 40 items errored, more than 1%) | 3 | 1 | 10.3 %" in markdown
-    assert "| 39 of 500 | 1 |" in markdown
-    assert "recovery ≥ 99.0 % at it and every shorter one): 512 tokens" in markdown
-    assert "recovery ≥ 80.0 % at it and every shorter one): 16,384 tokens" in to_markdown(
-        Document(lenient, run[1], found)
-    )
+    for decided, words in ((strict, "shorter one): 512 tokens"), (lenient, "shorter one): 16,384 tokens")):
+        markdown = to_markdown(Document(decided, run[1], found))
+        assert words in markdown
+        assert "| 39 of 500 | 1 |" in markdown
     assert "## Evals" not in to_markdown(Document(strict, run[1]))
     document = json.loads(to_json(Document(strict, run[1], found)))
     assert document["evals"]["groups"]["ruler"]["items_lost"] == 1

@@ -55,19 +55,11 @@ def test_a_plan_is_printed_and_nothing_is_measured_or_written(command: tuple[str
     assert "time unknown" in done.stdout
     assert "Not known yet: the reference's own answers" in done.stdout
     assert not (tmp_path / "state").exists()
-
-
-@pytest.mark.long
-@pytest.mark.usefixtures("nothing_computed")
-def test_a_plan_for_programs_has_every_part_in_bytes(tmp_path: Path) -> None:
-    done = q36eval("kl", "--branch", "fp8-head", "--engine-arg", "placement=packed", "--plan", "--json", state=tmp_path)
-    (plan,) = json.loads(done.stdout)["plans"]
-    own = plan["batches"]["fp8-head"]
-    assert own["placement"] == "packed"
-    assert 0 < own["bytes"]["weights"] < plan["batches"]["reference"]["bytes"]["weights"]
-    assert own["bytes"]["decoded_at_a_time"] > 0
-    assert [stage["seconds"] for stage in plan["stages"]] == [None, None]
-    assert plan["unknown"]
+    done = q36eval(*command, "--engine-arg", "placement=packed", "--plan", "--json", state=tmp_path / "state")
+    for plan in json.loads(done.stdout)["plans"]:
+        assert all(batches["bytes"]["weights"] > 0 for batches in plan["batches"].values())
+        assert {stage["seconds"] for stage in plan["stages"]} == {None}
+        assert plan["unknown"]
 
 
 def test_reports_of_an_earlier_gate_stay_where_only_a_plan_is_wanted(tmp_path: Path) -> None:
