@@ -15,7 +15,7 @@ from q36eval.evals.suite import TaskGroup, read_suite
 from q36eval.evals.summaries import measurements, suite_measurements
 from q36eval.paired_figures import EffectiveLength
 from q36eval.records import Answer, Clusters, ItemOutcome, Measurement, PlannedClusters, ProbeName
-from q36eval.reports.evals_figures import EvalsFigures
+from q36eval.reports.evals_figures import EvalsFigures, effective_lengths
 
 MMLU = TaskGroup(
     name="mmlu", task="", measure="accuracy", metric="acc", slice="mmlu", slice_fields=("subject",), subsets={"law": {}}
@@ -98,7 +98,7 @@ def test_ruler_is_sliced_by_kind_and_by_length_and_has_an_effective_length() -> 
         names = [m.slice for m in found.values() if m.metric == "accuracy"]
         assert names == ["ruler", "ruler/qa", "ruler/vt", *(f"ruler/{length}" for length in sorted(kept))]
         assert found["recovery[ruler/256]"].value == pytest.approx(kept[256])
-        return EvalsFigures(measured).effective_length("ruler")
+        return effective_lengths(EvalsFigures(measured), {})["ruler"]
 
     assert at({1024: 1.0, 256: 1.0}).by_value == 1024
     assert at({256: 1.0, 512: 0.95, 1024: 1.0}).by_value == 256
@@ -115,7 +115,7 @@ def test_ruler_of_every_shipped_suite_has_an_effective_length(name: str) -> None
     outcomes = [outcome(i, 1.0, 1.0, group="ruler", stratum=f"vt/{(4096, 8192)[i % 2]}") for i in range(20)]
     figures = EvalsFigures(list(measurements(group, outcomes)))
     assert figures.groups_with_lengths() == ["ruler"]
-    assert figures.effective_length("ruler").by_value == 8192
+    assert effective_lengths(figures, {})["ruler"].by_value == 8192
 
 
 def document(
@@ -162,7 +162,7 @@ def test_degenerate_groups_are_measured_without_a_claim(
     assert recovery.value == pytest.approx(value, nan_ok=True)
     assert why in recovery.effect_interval.method
     lengths = [o.model_copy(update={"stratum": "vt/256", "group": "ruler"}) for o in outcomes]
-    effective = EvalsFigures(list(measurements(RULER, lengths))).effective_length("ruler")
+    effective = effective_lengths(EvalsFigures(list(measurements(RULER, lengths))), {})["ruler"]
     assert effective.by_value == (256 if value == 1.0 else None)
 
 

@@ -297,9 +297,3 @@ def test_runs_are_listed_without_their_reports_and_by_branch(history: History) -
     assert (history.count_runs(), history.count_runs(finished)) == (2, 1)
     (branch,) = history.branches()
     assert (branch.runs, branch.newest, branch.judged) == (2, newest, oldest)
-
-
-def test_evidence_of_earlier_versions_is_read() -> None:
-    now = Clusters(units=(3,), branch=(1.0,), errored=(0,))
-    then = now.model_dump(mode="json") | {"strata": ["all"], "tail": {"quantile": 0.99}}
-    assert Clusters.model_validate_json(json.dumps(then)) == now
