@@ -79,6 +79,7 @@ class LayerPass:
         self.hidden_states: list[Tensor] = []
         """After the final norm [R, W, H], in host memory."""
         self.errors: dict[int, str] = {}
+        self._copies = _Copies(self._device)
         self._file = None if folder is None else folder / f"{_content_sha256(owner, segments)[:32]}.safetensors"
 
     @torch.inference_mode()
@@ -124,7 +125,10 @@ class LayerPass:
     def _one_layer(self, layer: int) -> None:
         """Every segment through that layer; one that fails is left out from then on."""
         remembered: Any = None
+        ahead: Tensor | None = None
         for at, segment in enumerate(self._segments):
+            # taken out of the list by whoever computes with them: where memory runs out they are to go
+            own, ahead = [ahead], None
             if segment.after in self.errors:
                 self.errors[at] = self.errors[segment.after]
             if at in self.errors:
@@ -133,34 +137,58 @@ class LayerPass:
             if segment.is_prefix:
                 remembered = DynamicCache(config=self._model.config)
             try:
-                output = self._output(states, layer, segment, remembered)
+                if own[0] is None:
+                    own = [self._on_the_way(at)]
+                if own[0] is not None:
+                    self._copies.arrived(own[0])
+                ahead = self._on_the_way(at + 1)
+                output = self._output(states, layer, segment, remembered, own.pop())
             except Exception as error:  # it costs this batch, as in a resident model, and is reported
                 self.errors[at] = f"{type(error).__name__}: {error}"
                 continue
             if states.device == output.device:
                 self.hidden_states[at] = output
             else:
-                states.copy_(output, non_blocking=True)  # is there once the device was waited for
+                self._copies.to_host(output, states)
 
-    def _output(self, states: Tensor, layer: int, segment: Segment, remembered: Any, halvings: int = 0) -> Tensor:
+    def _on_the_way(self, at: int) -> Tensor | None:
+        """The states of that segment, copied to the device while another is computed; None where there are none, or
+        they cannot be copied yet: when their turn comes they are copied again, and what fails then is told."""
+        if at == len(self._segments) or at in self.errors:
+            return None
+        try:
+            return self._copies.to_device(self.hidden_states[at])
+        except Exception:
+            return None
+
+    def _output(
+        self,
+        states: Tensor,
+        layer: int,
+        segment: Segment,
+        remembered: Any,
+        inputs: Tensor | None = None,
+        halvings: int = 0,
+    ) -> Tensor:
         """What the layer makes of a segment's `states` [R, W, H]; where memory runs out, in smaller passes.
 
-        A prefix is `remembered`, and what goes on from it begins there.
+        A prefix is `remembered`, and what goes on from it begins there. `inputs` are the states on the device.
         """
         rows, width = states.shape[:2]
         try:
-            return self._attempt(states, layer, segment, remembered, halvings)
+            return self._attempt(states if inputs is None else inputs, layer, segment, remembered, halvings)
         except Exception as error:
             least = rows == 1 if segment.after is not None else self._chunk(rows, width, halvings) <= CHUNK_TOKENS
             if least or not is_out_of_memory(error):
                 raise
+        inputs = None
         give_back(self._device)
         if segment.after is not None:
             halves = torch.split(states, -(-rows // 2))
             return torch.cat([self._output(half, layer, segment, remembered) for half in halves])
         if segment.is_prefix:
             remembered.layers[layer] = DynamicCache(config=self._model.config).layers[layer]
-        return self._output(states, layer, segment, remembered, halvings + 1)
+        return self._output(states, layer, segment, remembered, halvings=halvings + 1)
 
     def _attempt(self, states: Tensor, layer: int, segment: Segment, remembered: Any, halvings: int) -> Tensor:
         rows, width = states.shape[:2]
@@ -218,6 +246,42 @@ class LayerPass:
         self.hidden_states = [tensor.pin_memory() if pinned else tensor for tensor in kept_states]
         self.errors = errors
         return int(written["layers"])
+
+
+class _Copies:
+    """Copies of states between page-locked host memory and a GPU, which go on while layers compute.
+
+    Where the model is in host memory nothing is copied.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+        streams = [torch.cuda.Stream(device) for _ in range(2)] if device.type == "cuda" else None  # type: ignore[no-untyped-call]
+        self._streams = streams
+
+    def to_device(self, states: Tensor) -> Tensor:
+        """The states on the device, where they may be read once they have `arrived`."""
+        if self._streams is None:
+            return states.to(self._device)
+        with torch.cuda.stream(self._streams[0]):
+            return states.to(self._device, non_blocking=True)
+
+    def arrived(self, inputs: Tensor) -> None:
+        """What is computed from now on waits until they are there, and for whatever is on its way already."""
+        if self._streams is not None:
+            computing = torch.cuda.current_stream(self._device)
+            computing.wait_stream(self._streams[0])
+            inputs.record_stream(computing)
+
+    def to_host(self, output: Tensor, states: Tensor) -> None:
+        """Into `states`, which are there once the device has been waited for."""
+        if self._streams is None:
+            states.copy_(output)
+            return
+        self._streams[1].wait_stream(torch.cuda.current_stream(self._device))
+        with torch.cuda.stream(self._streams[1]):
+            states.copy_(output, non_blocking=True)
+        output.record_stream(self._streams[1])
 
 
 def _written_in(file: Path) -> Path:

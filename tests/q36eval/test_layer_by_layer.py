@@ -223,6 +223,34 @@ def test_a_batch_that_fails_costs_itself_alone(monkeypatch: pytest.MonkeyPatch) 
 
 
 @pytest.mark.long
+def test_what_cannot_be_copied_ahead_is_copied_in_its_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Batches of one shape: the states of one are never those of the batch before, whichever copy has no room."""
+    rng = random.Random(5)
+    asked = [
+        ScoreRequest(f"document/{n}", tuple(rng.choices(range(2, 900), k=96)), 1, f"group/{n // 2}") for n in range(6)
+    ]
+    own, copied = layer_pass._Copies.to_device, 0
+    failing = 0
+
+    def to_device(self: Any, states: torch.Tensor) -> torch.Tensor:
+        nonlocal copied
+        copied += 1
+        if copied == failing:
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        return own(self, states)
+
+    monkeypatch.setattr(layer_pass._Copies, "to_device", to_device)
+    settings = EngineSettings(SANDBOX / "bf16", placement="layers", batch_rows=2)
+    expected = states_of(open_engine(settings), asked)
+    every = copied
+    assert every >= 12
+    for number in (1, 2, 3, every // 2, every - 1, every):
+        copied, failing = 0, number
+        found = states_of(open_engine(settings), asked)
+        assert all(torch.equal(found[key], each) for key, each in expected.items())
+
+
+@pytest.mark.long
 def test_a_killed_pass_of_several_goes_on_where_a_little_less_memory_is_free(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reads: Counter[str]
 ) -> None:
