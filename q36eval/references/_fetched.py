@@ -19,11 +19,13 @@ from q36eval.errors import UsageError
 from q36eval.files import json_sha256, replacing
 from q36eval.locks import exclusive
 from q36eval.references._files import cannot_write, inside, remove_temporaries, sha256_of, write_whole
-from q36eval.references._manifest import MANIFEST_FILE, Manifest
+from q36eval.references._manifest import HEADER_FILE, MANIFEST_FILE, FileEntry, Manifest
 
+BLOCK_BYTES = 8 * 2**20
 BESIDE = (".json", ".jsonl")
 """What lies beside a pack's captures: noise floors, sampled answers, templates. Each has its own hash within, or is
 compared with what it is used for."""
+LARGEST_SMALL_BYTES = 256 * 2**20
 USER_INFO = re.compile(r"(?<=://)[^/\s]*@")
 QUERY = re.compile(r"\?[^\s'\"]*")
 
@@ -40,24 +42,16 @@ def fetched(address: str, cache: Path) -> Path:
         UsageError: nothing reads such addresses here, there is no finished pack, or a file is not what its manifest
             says, however often it is asked for.
     """
-    import fsspec
-
+    system, root = _system(address)
     named = shown(address)
-    try:
-        system, root = fsspec.core.url_to_fs(address)
-    except Exception as error:  # of whichever library it chose
-        raise UsageError(
-            "address-unsupported", f"Nothing here reads {named}: {shown(str(error)).rstrip('.')}."
-        ) from error
     with _read_from(f"The reference pack {named}"):
-        small = _small_files(system, root.rstrip("/") + "/", named)
-    manifests = {name: _manifest(payload, f"{named}/{name}") for name, payload in small.items() if "/" in name}
+        small = _small_files(system, root, named)
+    manifests = _manifests(small, named)
+    listed = {f"{folder}/{name}": entry for folder, one in manifests.items() for name, entry in one.files.items()}
+    small = {name: payload for name, payload in small.items() if name not in listed}
     key = json_sha256({name: sha256_of(payload) for name, payload in small.items()})[:32]
     place, partial = cache / key, cache / f"{key}.part"
     sizes = {name: len(payload) for name, payload in small.items()}
-    listed = {
-        f"{name.partition('/')[0]}/{file}": entry for name, of in manifests.items() for file, entry in of.files.items()
-    }
     sizes |= {name: entry.bytes for name, entry in listed.items()}
     if _whole(place, sizes):
         return place
@@ -71,11 +65,11 @@ def fetched(address: str, cache: Path) -> Path:
                 for name, entry in listed.items():
                     path = inside(partial, name)
                     if not _has_size(path, entry.bytes):  # it has its name since its hash was right
-                        _fetch(system, f"{root.rstrip('/')}/{name}", path, entry.sha256, f"{named}/{name}")
+                        _fetch_file(system, f"{root.rstrip('/')}/{name}", path, entry, f"{named}/{name}")
+                for folder in manifests:
+                    remove_temporaries(partial / folder)
                 for name, payload in small.items():
                     write_whole(inside(partial, name), payload)
-                for name in manifests:
-                    remove_temporaries((partial / name).parent)
                 partial.rename(place)
     except OSError as error:
         raise cannot_write(cache, error) from error
@@ -112,35 +106,72 @@ def _read_from(what: str) -> Iterator[None]:
         raise UsageError("pack-unreadable", f"{what} cannot be read: {said}.") from error
 
 
+def _system(address: str) -> tuple[Any, str]:
+    import fsspec
+
+    try:
+        return fsspec.core.url_to_fs(address)  # type: ignore[no-any-return]
+    except Exception as error:  # of whichever library it chose
+        raise UsageError(
+            "address-unsupported", f"Nothing here reads {shown(address)}: {shown(str(error)).rstrip('.')}."
+        ) from error
+
+
 def _small_files(system: Any, root: str, address: str) -> dict[str, bytes]:
-    """What lies beside the captures, and the manifest of each that is finished, by their names within the pack."""
-    names = sorted(name.removeprefix(root) for name in system.find(root, maxdepth=2) if name.startswith(root))
-    if not any(name.endswith(f"/{MANIFEST_FILE}") for name in names):
+    """What lies beside the captures, and the header and manifest of each, by their names within the pack."""
+    prefix = root.rstrip("/") + "/"
+    names = sorted(name.removeprefix(prefix) for name in system.find(root, maxdepth=2) if name.startswith(prefix))
+    finished = {name.partition("/")[0] for name in names if name.endswith(f"/{MANIFEST_FILE}")}
+    of_captures = {f"{folder}/{file}" for folder in finished for file in (HEADER_FILE, MANIFEST_FILE)}
+    wanted = [name for name in names if name in of_captures or ("/" not in name and name.endswith(BESIDE))]
+    if not finished:
         raise UsageError(
             "pack-missing", f"{address} holds no finished reference pack; name what `reference capture --out` wrote."
         )
-    wanted = (n for n in names if n.endswith(f"/{MANIFEST_FILE}") or ("/" not in n and n.endswith(BESIDE)))
-    return {name: system.cat_file(root + name) for name in wanted}
+    kept = {}
+    for name in wanted:
+        if system.size(prefix + name) > LARGEST_SMALL_BYTES:
+            raise UsageError(
+                "not-a-pack", f"{address} holds {name} of more than {LARGEST_SMALL_BYTES:,} bytes; it is no pack."
+            )
+        kept[name] = system.cat_file(prefix + name)
+    return kept
 
 
-def _manifest(payload: bytes, named: str) -> Manifest:
-    try:
-        manifest = Manifest.model_validate_json(payload)
-    except ValidationError as error:
-        raise _changed(named) from error
-    if not manifest.intact:
-        raise _changed(named)
-    return manifest
+def _manifests(small: Mapping[str, bytes], address: str) -> dict[str, Manifest]:
+    """By the folder of each capture."""
+    manifests = {}
+    for name, payload in small.items():
+        folder, _, file = name.partition("/")
+        if file != MANIFEST_FILE:
+            continue
+        try:
+            manifest = Manifest.model_validate_json(payload)
+        except ValidationError as error:
+            raise _changed(f"{address}/{name}") from error
+        if not manifest.intact:
+            raise _changed(f"{address}/{name}")
+        manifests[folder] = manifest
+    return manifests
 
 
 def _changed(named: str) -> UsageError:
     return UsageError("pack-damaged", f"{named} is not what was captured; copy the pack there again.")
 
 
-def _fetch(system: Any, source: str, path: Path, sha256: str, named: str) -> None:
+def _fetch_file(system: Any, source: str, path: Path, entry: FileEntry, named: str) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     with replacing(path) as half:
-        with _read_from(named):
-            system.get_file(source, str(half))
-        if file_sha256(half) != sha256:
+        with half.open("wb") as writer:
+            for block in _blocks(system, source, named):
+                writer.write(block)
+                if writer.tell() > entry.bytes:  # whatever follows is not what is listed, and could fill the disk
+                    break
+        if half.stat().st_size != entry.bytes or file_sha256(half) != entry.sha256:
             raise _changed(named)
+
+
+def _blocks(system: Any, source: str, named: str) -> Iterator[bytes]:
+    with _read_from(named), system.open(source, "rb") as reader:
+        while block := reader.read(BLOCK_BYTES):
+            yield block

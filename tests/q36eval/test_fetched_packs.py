@@ -9,7 +9,7 @@ import pytest
 from q36eval.errors import UsageError
 from q36eval.probes import Digest
 from q36eval.records import ProbeName
-from q36eval.references import Capture, Pack, fetched, is_address
+from q36eval.references import Capture, Pack, _fetched, fetched, is_address
 from tests.q36eval.test_references import IDENTITY
 from tests.raising import raises
 
@@ -105,18 +105,40 @@ def test_what_is_no_pack_is_refused_in_words(pack: Path, tmp_path: Path) -> None
         fetched(f"file://{pack}", cache)
 
 
+def test_what_is_longer_than_listed_is_not_read_to_its_end(
+    pack: Path, remote: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It might never end, and would fill the disk."""
+    victim = listed(pack)[-1]
+    there = f"/packs/one/{victim.relative_to(pack)}"
+    memory = fsspec.filesystem("memory")
+    memory.pipe_file(there, victim.read_bytes() + bytes(10_000))
+    monkeypatch.setattr(_fetched, "BLOCK_BYTES", 64)
+    opened, systems = [], type(memory)
+    whole = systems.open
+    monkeypatch.setattr(systems, "open", lambda self, *how: opened.append(whole(self, *how)) or opened[-1])
+    tell: list[int] = []
+    monkeypatch.setattr(type(memory.store[there]), "close", lambda self: tell.append(self.tell()))
+    with raises(UsageError, "pack-damaged", victim.name):
+        fetched(remote, tmp_path / "cache")
+    assert opened
+    assert tell[-1] <= victim.stat().st_size + 64
+    assert not list((tmp_path / "cache").rglob("*.tmp"))
+
+
 class OddError(Exception):
     """As libraries of file systems have them: no OSError."""
 
 
-@pytest.mark.parametrize("method", ["find", "cat_file", "get_file"])
+@pytest.mark.parametrize("method", ["find", "size", "cat_file", "open"])
+@pytest.mark.parametrize("error", [OddError, PermissionError])
 def test_whatever_a_file_system_raises_is_a_sentence(
-    remote: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, method: str
+    remote: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, method: str, error: type[Exception]
 ) -> None:
     """And says nothing of this machine's disk."""
 
     def refuses(*_: object, **__: object) -> None:
-        raise OddError("403 for\nmemory://key:secret@packs/one?signature=abc.")
+        raise error("403 for\nmemory://key:secret@packs/one?signature=abc.")
 
     with monkeypatch.context() as patch:
         patch.setattr(type(fsspec.filesystem("memory")), method, refuses)
