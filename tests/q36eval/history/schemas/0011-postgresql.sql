@@ -278,7 +278,7 @@ ALTER TABLE ONLY public.runs ALTER COLUMN number SET DEFAULT nextval('public.run
 ALTER TABLE ONLY public.sign_offs ALTER COLUMN id SET DEFAULT nextval('public.sign_offs_id_seq'::regclass);
 ALTER TABLE ONLY public.texts ALTER COLUMN id SET DEFAULT nextval('public.texts_id_seq'::regclass);
 ALTER TABLE ONLY public.waivers ALTER COLUMN id SET DEFAULT nextval('public.waivers_id_seq'::regclass);
-INSERT INTO public.alembic_version VALUES ('0012');
+INSERT INTO public.alembic_version VALUES ('0011');
 INSERT INTO public.artifacts VALUES ('20261128-213038-64f8a0', 'tokens.parquet', 'c51e455b41df6c017327e16001dd064b8b6733faeaa69b23d9bd79c8079237d5', 6);
 INSERT INTO public.artifacts VALUES ('20261128-213038-64f8a0', 'worst_tokens.json', '4f53cda18c2baa0c0354bb5f9a3ecbe5ed12ab4d8e11ba873c2f11161202b945', 2);
 INSERT INTO public.asked VALUES (1, 'evals', 'sums', 'a');
