@@ -95,6 +95,7 @@ def competence(planned: Iterable[PlannedItem], known: Known) -> tuple[FamilyComp
     """What the reference can do of the families of these items, each counted over those of it that are among them and
     that it was asked."""
     by_family: dict[str, list[KnownAnswer]] = {}
+    sizes = Counter(known[item.key].family for item in planned)
     for answer in (known[item.key] for item in planned):
         if answer.asked:
             by_family.setdefault(answer.family, []).append(answer)
@@ -105,6 +106,7 @@ def competence(planned: Iterable[PlannedItem], known: Known) -> tuple[FamilyComp
             informative=sum(answer.cause is None for answer in answers),
             chance=sum(answer.chance for answer in answers) / len(answers),
             causes=dict(sorted(Counter(answer.cause for answer in answers if answer.cause is not None).items())),
+            planned=None if sizes[family] == len(answers) else sizes[family],
         )
         for family, answers in sorted(by_family.items())
     )

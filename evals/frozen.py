@@ -24,7 +24,7 @@ class FrozenFile(BaseModel):
 class Source(BaseModel):
     """Where frozen rows come from: a split of a dataset at one commit. `features` is its schema."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="ignore")  # data frozen earlier also have the hash of its rows
 
     repository: str
     config: str | None = None
@@ -49,7 +49,7 @@ class FrozenTask(BaseModel):
 class Manifest(BaseModel):
     """What a frozen folder holds and what it was made from; `files` maps relative POSIX paths."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="ignore")  # as of its sources
 
     name: str
     seed: int

@@ -250,7 +250,7 @@ class FamilyCompetence(Record):
     Counted over the `items` that the reference answers before the branch is asked. An item is `informative` where the
     reference answers it right within its budget, so that a worse branch could lose it. `causes` says of the others why
     they are not, by cause ("cut_off", "errored", "wrong"); they add up to `items - informative`. `chance` is the share
-    of items that guessing gets right, 0 where answers are free.
+    of items that guessing gets right, 0 where answers are free. Where `items` are a sample, `planned` says of how many.
     """
 
     name: str
@@ -258,6 +258,12 @@ class FamilyCompetence(Record):
     informative: int = Field(ge=0)
     chance: float = Field(default=0.0, ge=0, lt=1)
     causes: dict[str, int] = Field(default_factory=dict)
+    planned: int | None = Field(default=None, ge=1)
+
+    @property
+    def weight(self) -> int:
+        """How many items it has among all that are planned."""
+        return self.items if self.planned is None else self.planned
 
     @model_validator(mode="after")
     def _adds_up(self) -> "FamilyCompetence":

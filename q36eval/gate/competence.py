@@ -30,15 +30,16 @@ NAMED = 3
 
 
 class Competence(Record):
-    """What the reference can do of what a criterion judges, over the items that it was asked before the branch.
+    """What the reference can do of what a criterion judges, by the items that it was asked before the branch.
 
-    `items` are those, `informative` those that the reference answers right, `remaining` those in
-    families that it can do. `left_out` are the other families, by name: none of their items was judged.
+    `items` are those, `informative` those that the reference answers right; of all that are `planned`, `remaining` lie
+    in families that it can do. `left_out` are the other families, by name: none of their items was judged.
     """
 
     items: int
     informative: int
     remaining: int
+    planned: int = 0
     left_out: tuple[FamilyCompetence, ...] = ()
 
 
@@ -85,8 +86,9 @@ def remaining(rule: Informative, measurement: Measurement) -> Remaining:
     kept = [family for family in families if is_able(family, rule)]
     competence = Competence(
         items=sum(family.items for family in families),
+        planned=sum(family.weight for family in families),
         informative=sum(family.informative for family in families),
-        remaining=sum(family.items for family in kept),
+        remaining=sum(family.weight for family in kept),
         left_out=tuple(family for family in families if family not in kept),
     )
     names = frozenset(family.name for family in kept)
@@ -117,8 +119,8 @@ def _refusal(
     known = set((measurement.clusters and measurement.clusters.families) or ())
     if len(set(names)) < len(names) or not known <= set(names):
         return Reason("competence-unknown", "the probe does not report for every item whether the reference solves it")
-    if not kept or competence.remaining < rule.min_weight * competence.items - 1e-9:
-        share = f"{competence.remaining:,} of {competence.items:,} items lie in families that the reference can do"
+    if not kept or competence.remaining < rule.min_weight * competence.planned - 1e-9:
+        share = f"{competence.remaining:,} of {competence.planned:,} items lie in families that the reference can do"
         required = f"the policy requires {100 * rule.min_weight:.4g} %"
         return Reason("reference-fails", f"{families_words(competence.left_out)}; {share}, and {required}")
     return None

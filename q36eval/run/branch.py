@@ -400,7 +400,7 @@ class Running:
         finally:
             if reference.load is not None:
                 reference.load.forget()
-            reference.mark_used()
+            reference.keep_templates()
         self._keep_reference_answers()
         self.stages += evaluated.stages
         self.timings[SET_UP] += evaluated.seconds.pop("reference") + (0.0 if asked is None else asked.seconds)
@@ -429,7 +429,7 @@ class Running:
         assert self._asked is not None, "the reference has answered"
         known = {}
         for name, capture in self._asked.items():
-            asked = sorted(self._asked.asked(name))
+            asked = sorted(self._asked.first.get(name, ()))  # how many rounds followed hangs on the branch
             keys = [key for item in asked for key in (item, item + SECOND) if key in capture]
             known[name.value] = f"{json_sha256(asked)[:16]}:{capture.content_sha256(keys)}"
         run = self.history.get_run(self.run.id)

@@ -65,6 +65,8 @@ class ReferenceAnswers(Mapping[ProbeName, Capture]):
         """
         self.one_at_a_time = one_at_a_time
         self.seconds = 0.0
+        self.first: dict[ProbeName, list[str]] = {}
+        """The keys of all that was answered before the branch was asked any of its stage, by probe."""
         self.progress = progress
         self._open, self._load, self._keep_head = open_capture, load_reference, keep_head
         self._announced = False

@@ -143,7 +143,7 @@ def _captured(request: CaptureRequest, paths: Paths, progress: Progress, announc
     estimate.check()
     captures = reference.answers(works, progress, keep_head=request.keep_head)
     captures.answer([(work, work.items) for work in works])
-    reference.mark_used()
+    reference.keep_templates()
     for work in works:
         _check_whole(captures[work.probe.name], work)
     # the floor belongs to the reference too: where only the pack is at hand it cannot be measured

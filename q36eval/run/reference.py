@@ -118,14 +118,14 @@ class Reference:
         one_at_a_time: bool = False,
     ) -> ReferenceAnswers:
         """Its answers to the items of `works`, captured as they are needed; `load` is called instead of its own."""
+        mark_used(self.root)  # before anything is asked: a pack in use is not cleaned up
         load = None if self.load is None else load or self.load
         return ReferenceAnswers(works, self.open, load, progress, keep_head=keep_head, one_at_a_time=one_at_a_time)
 
-    def mark_used(self) -> None:
-        """Keep the chat templates with what was captured, and when it was used last."""
+    def keep_templates(self) -> None:
+        """Keep the chat templates with what was captured."""
         if self.load is not None and self.folder is not None and self.root.is_dir():
             keep_templates(self.root, chat_templates(self.folder))
-        mark_used(self.root)
 
     def _head(self) -> "dict[str, torch.Tensor]":
         from q36eval.engines.head import stored_head

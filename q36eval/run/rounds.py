@@ -15,7 +15,7 @@ from typing import Any
 
 from q36eval.chat import TemplateLimitError
 from q36eval.engines.base import Engine
-from q36eval.errors import ExitCode, Q36Error, UsageError
+from q36eval.errors import EngineError, ExitCode, Q36Error, UsageError
 from q36eval.gate.integrity import drifts
 from q36eval.gate.report import CERTAIN, Stage, StageState
 from q36eval.gate.sequential import PolicyRule
@@ -222,11 +222,14 @@ def measure_branch(
     answers.progress = Within(progress)
     asking = _Asking(answers, own_tokenizer, answered)
     evaluation = _Evaluation(branch, asking, sink, progress, rule, list(measured), list(sink.known_items()))
+    answers.seconds = 0.0
+    for work in works:  # what is impossible is refused before the branch is asked anything
+        evaluation.begin(work, (work.stages or [""])[0])
+    of_reference = answers.seconds
     if not branch().generates:
         started = time.monotonic()
         evaluation.in_one_pass(works)
         evaluation.evaluated.seconds[ONE_PASS] = time.monotonic() - started
-    of_reference = 0.0
     for work in works:
         for stage in work.stages or [""]:
             started, before = time.monotonic(), answers.seconds
@@ -248,8 +251,6 @@ class _Asking:
     own_tokenizer: Any
     """Whose chat template writes the branch's prompts; None where it is the reference's."""
     answered: Callable[[Work], None] | None
-    first: dict[ProbeName, list[str]] = field(default_factory=dict)
-    """The keys of all that was answered before the branch was asked any of its stage, by probe."""
     begun: set[tuple[ProbeName, str]] = field(default_factory=set)
 
     def begin(self, work: Work, stage: str, engine: Callable[[], Engine]) -> None:
@@ -258,13 +259,17 @@ class _Asking:
         if work.failed is not None or (name, stage) in self.begun:
             return
         self.begun.add((name, stage))
-        needed = list(probe.answered_first(work.of_stage(stage)))
+        of_stage = work.of_stage(stage)
+        needed = list(probe.answered_first(of_stage))
+        if probe.follows_up and len(needed) < len(of_stage):
+            raise ValueError("a probe that follows up is asked whole stages, since the branch gets what follows too")
         self.answers.answer([(work, needed)])
-        self.first.setdefault(name, []).extend(item.key for item in needed)
+        first = self.answers.first.setdefault(name, [])
+        first += [item.key for item in needed]
         work.items = self._followed_up(work, needed)
         if self.answered is not None:
             self.answered(work)
-        items = list(probe.know_reference(work.items, BothSteps(self.answers[name], self.first[name])))
+        items = list(probe.know_reference(work.items, BothSteps(self.answers[name], first)))
         if len(items) != len(work.items) or {item.key for item in items} != {item.key for item in work.items}:
             raise ValueError("what the reference answered may change the order of the items, never which there are")
         work.items = items
@@ -320,7 +325,7 @@ class _Evaluation:
         if self.stands:
             self._leave_out(work, items, self.stands)
             return Stage(name=name, state=StageState.NOT_EVALUATED, items=0, planned=len(items))
-        self._begin(work, stage)
+        self.begin(work, stage)
         stands_by = self._rounds(work, stage)
         self._confirm(work)
         if stands_by:  # within a stage
@@ -343,10 +348,10 @@ class _Evaluation:
         state = StageState.PARTLY if work.failed is not None or errored or not items else StageState.MEASURED
         return Stage(name=name, state=state, items=len(judged), planned=len(items), settled=stands_by)
 
-    def _begin(self, work: Work, stage: str) -> None:
-        """Have the reference answer what is needed first; what then follows from it is expected of the branch too."""
+    def begin(self, work: Work, stage: str) -> None:
+        """Have the reference answer what a stage needs first, once; what follows from it is expected of the branch."""
         before = {item.key: item.tokens for item in work.items}
-        with recording_crash(work, self.sink):
+        with self._asking_the_reference(work):
             self.asking.begin(work, stage, self.branch)
         for item in work.todo:
             if more := item.tokens - before[item.key]:
@@ -357,7 +362,7 @@ class _Evaluation:
         self.asking.answers.answer([(work, work.items) for work in works if work.failed is None])
         for work in works:
             for stage in work.stages:
-                self._begin(work, stage)
+                self.begin(work, stage)
         evaluated: dict[ProbeName, set[str]] = {work.probe.name: set() for work in works}
         for work, item, results in finished_items(self.engine, works, retried=self.progress.retried):
             self._take(work, item, results)
@@ -381,8 +386,11 @@ class _Evaluation:
         """Evaluate all blocks of a stage, or until the verdict stands; returns what it stands by."""
         blocks = work.blocks(stage)
         looked_at: dict[str, Measurement] = {}
-        for number in blocks if work.failed is None else ():
-            self.asking.round(work, stage, number)
+        for number in blocks:
+            with self._asking_the_reference(work):
+                self.asking.round(work, stage, number)
+            if work.failed is not None:
+                return ()
             for _, item, results in finished_items(self.engine, [work], (stage, number), self.progress.retried):
                 self._take(work, item, results)
             if self.rule is None or number == blocks[-1]:
@@ -394,6 +402,16 @@ class _Evaluation:
                 self._leave_out(work, later, f"evaluated no further: the verdict stands by {', '.join(stands_by)}")
                 return stands_by
         return ()
+
+    @contextmanager
+    def _asking_the_reference(self, work: Work) -> Iterator[None]:
+        """A reference that cannot be asked costs this probe alone: what others measured stays, and they go on."""
+        with recording_crash(work, self.sink):
+            try:
+                yield
+            except EngineError as error:
+                work.failed = f"the reference could not be asked: {error}"
+                self.sink.add_failure(ProbeFailure(probe=work.probe.name, reason=work.failed, kind="crashed"))
 
     def _take(self, work: Work, item: WorkItem, results: ItemResults) -> None:
         self.progress.advance()

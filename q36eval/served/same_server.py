@@ -6,6 +6,8 @@ from q36eval.engines.openai.client import NoAnswerError, RefusedError
 from q36eval.engines.openai.endpoint import Endpoint
 from q36eval.errors import EngineError
 
+ATTEMPTS = 3
+"""Whoever else asks the server that is watched raises its count too, but hardly each time."""
 COUNTED_SECONDS = 5.0
 """What was asked is counted by then."""
 
@@ -15,7 +17,7 @@ def are_one(first: Endpoint, second: Endpoint) -> bool | None:
 
     Where both tell a start, two starts are two servers. One start may be of two: it is told in hundredths of a second,
     and a script starts servers at once. Else one is asked, and the other's count of prompt tokens is watched: of two
-    servers it stays as it was, of one it rises. A gateway may hide either page.
+    servers it stays as it was, of one it rises each time. A gateway may hide either page.
 
     Raises:
         EngineError: the one that is asked does not answer.
@@ -24,8 +26,15 @@ def are_one(first: Endpoint, second: Endpoint) -> bool | None:
     if None not in starts and starts[0] != starts[1]:
         return False
     if second.prompt_tokens() is not None:
-        return _rises(first, second)
-    return _rises(second, first) if first.prompt_tokens() is not None else None
+        asked, watched = first, second
+    elif first.prompt_tokens() is not None:
+        asked, watched = second, first
+    else:
+        return None
+    found = [_rises(asked, watched)]
+    while found[-1] and len(found) < ATTEMPTS:
+        found.append(_rises(asked, watched))
+    return found[-1]
 
 
 def _rises(asked: Endpoint, watched: Endpoint) -> bool | None:

@@ -113,7 +113,7 @@ def test_of_generated_answers_the_first_blocks_say_what_the_reference_can_do(ans
     (figure,) = (each for each in answered.summary(outcomes).values() if each.key == "evals.accuracy[short_answers]")
     assert figure.counts.total == 3
     (family,) = figure.competence or ()
-    assert family.items == 2
+    assert (family.items, family.weight) == (2, 3)
     assert figure.clusters.schedule.planned[family.name].right == 3 * family.informative / 2
 
 

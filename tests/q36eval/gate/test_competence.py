@@ -209,3 +209,13 @@ def test_a_ruined_family_does_not_pass_by_dropping_out() -> None:
     assert [family.name for family in result.competence.left_out] == ["ruined"]
     assert result.verdict is CriterionVerdict.INCONCLUSIVE
     assert result.code == "inside-margin-in-part"
+
+
+def test_a_family_that_was_sampled_weighs_by_what_is_planned_of_it() -> None:
+    found = compared([("easy", 200, 200, 0), ("hard", 200, 0, 0)])
+    easy = FamilyCompetence(name="easy", items=200, informative=200)
+    sampled = FamilyCompetence(name="hard", items=20, informative=0, causes={"wrong": 20}, planned=200)
+    result = verdict(found.model_copy(update={"competence": (easy, sampled)}))
+    assert (result.verdict, result.code) == (CriterionVerdict.NOT_MEASURED, "reference-fails")
+    assert result.competence is not None
+    assert (result.competence.remaining, result.competence.planned) == (200, 400)

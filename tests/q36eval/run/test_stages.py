@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from q36eval.engines import ScoreRequest
+from q36eval.engines import Scored, ScoreRequest
+from q36eval.errors import EngineError, UsageError
 from q36eval.gate import StageState
 from q36eval.probes import Digest, Probe, Progress, WorkItem
 from q36eval.records import Clusters, ItemOutcome, Measurement, ProbeName, Schedule
@@ -17,6 +18,7 @@ from q36eval.run.items import Work
 from q36eval.run.progress import Estimate
 from q36eval.run.rounds import run_probes
 from tests.q36eval.run.runner import CountingEngine, LengthProbe, MemorySink, kept, measured, run, scoring
+from tests.raising import raises
 
 
 class Staged(LengthProbe):
@@ -145,10 +147,12 @@ class Sampled(Staged):
 
 
 def test_the_reference_answers_only_what_the_branch_is_asked(tmp_path: Path) -> None:
-    """Stage by stage and round by round; the next run of it goes on, and a whole capture changes nothing."""
+    """And each probe's first stage, which shows what is impossible; the next run goes on, a whole capture changes
+    nothing."""
     reference = CountingEngine()
     first = run(tmp_path / "parts", canaries_then_kl(), reference=reference, rule=StandsAt(2))
-    assert sorted(reference.asked) == sorted(first.branch.asked)
+    assert first.branch.asked == ["canaries/first/0", "canaries/first/1"]
+    assert set(reference.asked) == {*first.branch.asked, "kl/all/0", "kl/all/1"}
     reference, probe = CountingEngine(), Sampled(6)
     part = run(tmp_path / "parts", probe, reference=reference, rule=StandsAt(3))
     assert reference.asked == part.branch.asked == ["item0", "item1", "item2"]
@@ -160,6 +164,42 @@ def test_the_reference_answers_only_what_the_branch_is_asked(tmp_path: Path) -> 
     whole = run(tmp_path / "parts", again, rule=StandsAt(3), pack_alone=True)
     assert (whole.sink.items, whole.sink.measurements) == (part.sink.items, part.sink.measurements)
     assert again.known == probe.known == [["item0"]], "what is known first does not depend on what is captured"
+
+
+class Dying(CountingEngine):
+    """Ends before it scores one item."""
+
+    def score(self, requests: Sequence[ScoreRequest], known: Collection[str] = ()) -> Iterator[Scored]:
+        if any(request.key == "item3" for request in requests):
+            raise EngineError("server-silent", "It is gone.")
+        return super().score(requests, known)
+
+
+def test_a_reference_that_dies_in_a_later_round_costs_its_probe_alone(tmp_path: Path) -> None:
+    ran = run(tmp_path, [Sampled(6), Staged(ProbeName.KL, [""])], reference=Dying())
+    assert ran.branch.asked == ["item0", "item1", "item2", "kl/all/0", "kl/all/1"]
+    assert [(each.probe, each.kind) for each in ran.sink.failures] == [(ProbeName.EVALS, "crashed")]
+    assert [each.key for each in ran.sink.measurements] == ["kl.count[a]"]
+    assert [stage.state for stage in ran.evaluated.stages] == [StageState.PARTLY, StageState.MEASURED]
+
+
+def test_what_the_reference_shows_to_be_impossible_is_refused_before_the_branch_is_asked(tmp_path: Path) -> None:
+    branch, known = CountingEngine(), list[ProbeName]()
+
+    def refuse_kl(work: Work) -> None:
+        known.append(work.probe.name)
+        if work.probe.name is ProbeName.KL:
+            raise UsageError("margin-below-floor", "No branch passes.")
+
+    def answers_of(works: Sequence[Work]) -> ReferenceAnswers:
+        return ReferenceAnswers(
+            works, lambda probe: kept(tmp_path, probe.name, probe.suite_sha256), CountingEngine, Progress()
+        )
+
+    with raises(UsageError, "margin-below-floor"):
+        run_probes(lambda: branch, None, answers_of, canaries_then_kl(), MemorySink(), Progress(), answered=refuse_kl)
+    assert known == [ProbeName.CANARIES, ProbeName.KL]
+    assert branch.asked == []
 
 
 @pytest.mark.parametrize(("one_at_a_time", "turns"), [(False, 9), (True, 5)])
