@@ -116,7 +116,8 @@ def right_answers(probes: Sequence[Any]) -> RightAnswers:
     texts: dict[str, str] = {}
     choices: dict[str, tuple[int, ...]] = {}
     for probe in probes:
-        for key, (case, _) in getattr(probe, "_by_key", {}).items():
+        for key, question in getattr(probe, "_questions", {}).items():
+            case = question.case
             texts[key] = ("</think>\n\n" if case.generation.enable_thinking else "") + case.answer
         for document, encoded in getattr(probe, "_encoded", {}).values():
             for number, reading in enumerate(encoded.readings):
