@@ -17,7 +17,7 @@ from q36eval.gate import Policy, PolicyRule, Stage, StageState
 from q36eval.gate.margins import QUANTIZED_TENSORS, margins_held
 from q36eval.history import EventKind, History, RunRecord
 from q36eval.history.records import REFERENCE_ANSWERS
-from q36eval.probes import Captures, OwnPrompts, Probe, Progress, Sink, Within
+from q36eval.probes import Captures, OwnPrompts, Probe, Progress, Sink
 from q36eval.records import DeploymentIdentity, ItemOutcome, Measurement, ProbeFailure, ProbeName
 from q36eval.run.capture import PASSES, ReferenceAnswers
 from q36eval.run.floor import FloorKeeper
@@ -418,7 +418,7 @@ class Running:
         assert self._asked is not None, "the reference has answered"
         name, floor = work.probe.name, list[Measurement]()
         if name is ProbeName.KL:
-            floor += self._floor([work], self._asked, Within(self.progress)) if before is None else before.floor
+            floor += self._floor([work], self._asked, self._asked.progress) if before is None else before.floor
         if policy is not None:
             asked = self._asked.asked(name).keys()
             refuse(problems_after_capture(policy, work, asked, self._asked[name], floor))

@@ -215,17 +215,17 @@ def measure_branch(
     an engine that generates nothing: that reads all weights for every pass, and one pass scores everything. With
     `own_tokenizer` the prompts are written by that one's chat template.
     """
-    progress.stage("measuring the branch", sum(len(work.todo) for work in works))
-    for work in works:
-        for item in work.todo:
-            progress.expect(_task_name(work, item), item.tokens)
-    answers.progress = Within(progress)
     asking = _Asking(answers, own_tokenizer, answered)
     evaluation = _Evaluation(branch, asking, sink, progress, rule, list(measured), list(sink.known_items()))
     answers.seconds = 0.0
     for work in works:  # what is impossible is refused before the branch is asked anything
         evaluation.begin(work, (work.stages or [""])[0])
     of_reference = answers.seconds
+    progress.stage("measuring the branch", sum(len(work.todo) for work in works))
+    for work in works:
+        for item in work.todo:
+            progress.expect(_task_name(work, item), item.tokens)
+    answers.progress = Within(progress)
     if not branch().generates:
         started = time.monotonic()
         evaluation.in_one_pass(works)

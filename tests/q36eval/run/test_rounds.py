@@ -104,6 +104,9 @@ class Watched(Progress):
     def __init__(self, title: str, then: Callable[[], object]) -> None:
         self.title, self.then = title, then
 
+    def stage(self, title: str, total: int) -> None:
+        self.note(title)
+
     def within(self, what: str, done: int, total: int) -> None:
         self.note(what)
 
