@@ -39,7 +39,8 @@ class Competence(Record):
     items: int
     informative: int
     remaining: int
-    planned: int = 0
+    planned: int | None = None
+    """None where all that are planned were asked."""
     left_out: tuple[FamilyCompetence, ...] = ()
 
 
@@ -84,9 +85,10 @@ def remaining(rule: Informative, measurement: Measurement) -> Remaining:
     """What of a comparison may be judged, by what the reference can do."""
     families = measurement.competence or ()
     kept = [family for family in families if is_able(family, rule)]
+    asked, planned = sum(family.items for family in families), sum(family.weight for family in families)
     competence = Competence(
-        items=sum(family.items for family in families),
-        planned=sum(family.weight for family in families),
+        items=asked,
+        planned=None if planned == asked else planned,
         informative=sum(family.informative for family in families),
         remaining=sum(family.weight for family in kept),
         left_out=tuple(family for family in families if family not in kept),
@@ -119,8 +121,9 @@ def _refusal(
     known = set((measurement.clusters and measurement.clusters.families) or ())
     if len(set(names)) < len(names) or not known <= set(names):
         return Reason("competence-unknown", "the probe does not report for every item whether the reference solves it")
-    if not kept or competence.remaining < rule.min_weight * competence.planned - 1e-9:
-        share = f"{competence.remaining:,} of {competence.planned:,} items lie in families that the reference can do"
+    planned = competence.planned or competence.items
+    if not kept or competence.remaining < rule.min_weight * planned - 1e-9:
+        share = f"{competence.remaining:,} of {planned:,} items lie in families that the reference can do"
         required = f"the policy requires {100 * rule.min_weight:.4g} %"
         return Reason("reference-fails", f"{families_words(competence.left_out)}; {share}, and {required}")
     return None
