@@ -218,8 +218,11 @@ def measure_branch(
     asking = _Asking(answers, own_tokenizer, answered)
     evaluation = _Evaluation(branch, asking, sink, progress, rule, list(measured), list(sink.known_items()))
     answers.seconds = 0.0
-    for work in works:  # what is impossible is refused before the branch is asked anything
-        evaluation.begin(work, (work.stages or [""])[0])
+    # together, since a reference that is run layer by layer reads all its weights for every call
+    first = [(work, (work.stages or [""])[0]) for work in works if work.failed is None]
+    answers.answer([(work, work.probe.answered_first(work.of_stage(stage))) for work, stage in first])
+    for work, stage in first:  # what is impossible is refused before the branch is asked anything
+        evaluation.begin(work, stage)
     of_reference = answers.seconds
     progress.stage("measuring the branch", sum(len(work.todo) for work in works))
     for work in works:

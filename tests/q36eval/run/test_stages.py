@@ -146,13 +146,27 @@ class Sampled(Staged):
         return items
 
 
+class Calls(CountingEngine):
+    """Keeps the keys of each call that scores, and ends before it scores `item3` where it `dies`."""
+
+    def __init__(self, dies: bool = False) -> None:
+        super().__init__()
+        self.calls, self.dies = list[list[str]](), dies
+
+    def score(self, requests: Sequence[ScoreRequest], known: Collection[str] = ()) -> Iterator[Scored]:
+        self.calls.append([request.key for request in requests])
+        if self.dies and "item3" in self.calls[-1]:
+            raise EngineError("server-silent", "It is gone.")
+        return super().score(requests, known)
+
+
 def test_the_reference_answers_only_what_the_branch_is_asked(tmp_path: Path) -> None:
     """And each probe's first stage, which shows what is impossible; the next run goes on, a whole capture changes
     nothing."""
-    reference = CountingEngine()
-    first = run(tmp_path / "parts", canaries_then_kl(), reference=reference, rule=StandsAt(2))
+    scoring_at_once = Calls()  # which reads all its weights for every call, where it is run layer by layer
+    first = run(tmp_path / "parts", canaries_then_kl(), reference=scoring_at_once, rule=StandsAt(2))
     assert first.branch.asked == ["canaries/first/0", "canaries/first/1"]
-    assert set(reference.asked) == {*first.branch.asked, "kl/all/0", "kl/all/1"}
+    assert [call for call in scoring_at_once.calls if call] == [[*first.branch.asked, "kl/all/0", "kl/all/1"]]
     reference, probe = CountingEngine(), Sampled(6)
     part = run(tmp_path / "parts", probe, reference=reference, rule=StandsAt(3))
     assert reference.asked == part.branch.asked == ["item0", "item1", "item2"]
@@ -166,17 +180,8 @@ def test_the_reference_answers_only_what_the_branch_is_asked(tmp_path: Path) -> 
     assert again.known == probe.known == [["item0"]], "what is known first does not depend on what is captured"
 
 
-class Dying(CountingEngine):
-    """Ends before it scores one item."""
-
-    def score(self, requests: Sequence[ScoreRequest], known: Collection[str] = ()) -> Iterator[Scored]:
-        if any(request.key == "item3" for request in requests):
-            raise EngineError("server-silent", "It is gone.")
-        return super().score(requests, known)
-
-
 def test_a_reference_that_dies_in_a_later_round_costs_its_probe_alone(tmp_path: Path) -> None:
-    ran = run(tmp_path, [Sampled(6), Staged(ProbeName.KL, [""])], reference=Dying())
+    ran = run(tmp_path, [Sampled(6), Staged(ProbeName.KL, [""])], reference=Calls(dies=True))
     assert ran.branch.asked == ["item0", "item1", "item2", "kl/all/0", "kl/all/1"]
     assert [(each.probe, each.kind) for each in ran.sink.failures] == [(ProbeName.EVALS, "crashed")]
     assert [each.key for each in ran.sink.measurements] == ["kl.count[a]"]
