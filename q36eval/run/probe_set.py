@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from q36eval.canaries.specification import draws_per_family, for_family, left_out, left_out_sentence, load_specs
 from q36eval.config import Family, Paths
+from q36eval.evals.suite import read_suite
 from q36eval.kl.corpus import corpus_sha256
 from q36eval.measurement_facts import MeasuredOn, Subject
 from q36eval.probes import Probe, Progress
@@ -72,11 +73,11 @@ def build_probes(
         UsageError: an unknown suite, data that is not what its manifest says, or a canary that cannot be evaluated.
         EngineError: the reference could not answer what its sampled answers are made of.
     """
-    suite_place(suite, paths)
+    has_tasks = bool(read_suite(suite_place(suite, paths).file).groups)
     before = {probe.name: probe for probe in built}
     # first what may lack its data: `material` may load the reference and let it answer for hours
     evals: list[Probe] = []
-    if ProbeName.EVALS in names:
+    if ProbeName.EVALS in names and has_tasks:
         evals = [before.get(ProbeName.EVALS) or build_evals(suite, paths, limits)]
     probes: list[Probe] = []
     if ProbeName.CANARIES in names:
