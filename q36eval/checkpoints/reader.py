@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from q36eval.checkpoints.gguf.checkpoint import open_gguf
 from q36eval.checkpoints.gguf.files import HeldGguf, is_gguf, model_files
 from q36eval.checkpoints.header import TensorEntry, read_header
+from q36eval.checkpoints.names import left_out_as
 from q36eval.checkpoints.open_checkpoints import hold
 from q36eval.checkpoints.open_files import HeldFolder
 from q36eval.checkpoints.scheme import Scheme, check_method
@@ -101,8 +102,6 @@ __all__ = ["Checkpoint", "TensorEntry", "open_checkpoint"]
 
 INDEX_FILE = "model.safetensors.index.json"
 SINGLE_FILE = "model.safetensors"
-MTP_FILE = "model_mtp.safetensors"
-"""Published beside the index (or named in it) by checkpoints that ship a multi-token-prediction head."""
 
 
 @dataclass(frozen=True)
@@ -231,31 +230,44 @@ class Fault:
 
 
 def read_weights(held: HeldFolder, weight_map: Mapping[str, str]) -> tuple[dict[str, TensorEntry], list[Fault]]:
-    """The tensors of the index's files or the single file, and of the MTP head's; and all faults of files and index."""
+    """The tensors of the index's files or the single file, with all faults of files and index.
+
+    Other files are sidecars: of them only what is no part of the text model is read, such as a draft head, and only a
+    second copy of a tensor is a fault, since engines differ in which of the two they load.
+    """
     named, present = set(weight_map.values()) or {SINGLE_FILE}, set(held.weight_files)
     faults = [
         Fault("missing-file", name, UsageError("file-missing", f"{held.path / name} is missing: {_AGAIN}"))
         for name in sorted(named - present)
     ]
-    faults += [
-        _mismatch("stray-file", name, f"{held.path}: {name} is not named in the index; remove it or fix the index.")
-        for name in sorted(present - named - {MTP_FILE})
-    ]
     tensors: dict[str, TensorEntry] = {}
-    for file in sorted(present & (named | {MTP_FILE})):
+    for file in sorted(present, key=lambda name: (name not in named, name)):
         try:
             entries = read_header(held.files[file])
         except CorruptCheckpointError as error:
             faults.append(Fault("unreadable-file", file, error))
             continue
-        for name, entry in entries.items():
-            if name in tensors:
-                twice = f"tensor {name!r} is stored in both {tensors[name].file} and {entry.file}."
-                faults.append(Fault("stored-twice", name, CorruptCheckpointError("tensor-duplicate", twice)))
-            tensors.setdefault(name, entry)
+        twice = [name for name in entries if name in tensors or weight_map.get(name, file) != file]
+        if file not in named:
+            faults += [_twice(min(twice), entries, tensors, weight_map)] if twice else []
+            entries = {name: entry for name, entry in entries.items() if left_out_as(name) is not None}
+        else:
+            faults += [_twice(name, entries, tensors, weight_map) for name in twice if name in tensors]
+        tensors = {**entries, **tensors}
     if weight_map and not any(fault.rule == "unreadable-file" for fault in faults):
         faults += _index_faults(held.path / INDEX_FILE, weight_map, tensors)
     return tensors, faults
+
+
+def _twice(
+    name: str,
+    here: Mapping[str, TensorEntry],
+    there: Mapping[str, TensorEntry],
+    weight_map: Mapping[str, str],
+) -> Fault:
+    first = there[name].file if name in there else here[name].file.with_name(weight_map[name])
+    message = f"tensor {name!r} is stored in both {first} and {here[name].file}, and engines differ in which they load."
+    return Fault("stored-twice", name, CorruptCheckpointError("tensor-duplicate", message))
 
 
 _AGAIN = "download the checkpoint again (only safetensors are read)."
@@ -271,7 +283,7 @@ def _index_faults(index: Path, weight_map: Mapping[str, str], tensors: Mapping[s
         if name not in tensors or tensors[name].file.name != file:
             yield _mismatch("index", name, f"{index} names tensor {name!r} in {file}, which lacks it.")
     for name, entry in tensors.items():
-        if name not in weight_map and entry.file.name != MTP_FILE:
+        if name not in weight_map and left_out_as(name) is None:
             yield _mismatch("index", name, f"{entry.file}: tensor {name!r} is not named in {INDEX_FILE}.")
 
 

@@ -40,8 +40,26 @@ def test_single_and_sharded_folders_hold_the_same_tensors(bf16_folder: Path, fol
     assert torch.equal(single.read(NORM), sharded.read(NORM))
 
 
-def test_mtp_file_is_read_beside_the_weights(folder: Path) -> None:
-    save_file({"mtp.fc.weight": torch.zeros(2, 2)}, folder / "model_mtp.safetensors")
+def in_a_sidecar(*names: str) -> Callable[[Path, dict[str, str]], None]:
+    return lambda folder, files: save_file({name: torch.zeros(2, 2) for name in names}, folder / "mtp.safetensors")
+
+
+@pytest.mark.parametrize("name", ["model_mtp", "mtp", "model-mtp-of-00005", "model_extra_tensors"])
+@pytest.mark.parametrize("index", [True, False])
+def test_sidecars_outside_the_index_are_no_fault(folder: Path, name: str, index: bool) -> None:
+    """A draft head is read whatever its file is called; what no model takes is left alone."""
+    whole = open_checkpoint(folder).tensors
+    if index:
+        shard(folder)
+    save_file({"mtp.fc.weight": torch.zeros(2, 2), "calibration.amax": torch.zeros(2)}, folder / f"{name}.safetensors")
+    assert set(open_checkpoint(folder).tensors) == {*whole, "mtp.fc.weight"}
+
+
+def test_a_draft_head_within_an_indexed_file_need_not_be_indexed(folder: Path) -> None:
+    def unlisted(folder: Path, files: dict[str, str]) -> None:
+        save_file(load_file(folder / TWO) | {"mtp.fc.weight": torch.zeros(2, 2)}, folder / TWO)
+
+    sharded(unlisted)(folder)
     assert "mtp.fc.weight" in open_checkpoint(folder).tensors
 
 
@@ -83,7 +101,8 @@ def more_bytes(folder: Path) -> None:
         (more_bytes, "header-malformed", ["4 bytes"]),
         (sharded(stored_in_both), "tensor-duplicate", [NORM]),
         (sharded(lambda folder, files: files.pop(NORM)), "index-mismatch", [NORM]),
-        (stray_file, "index-mismatch", ["extra.safetensors"]),
+        (stray_file, "tensor-duplicate", ["extra.safetensors"]),
+        (sharded(in_a_sidecar(NORM)), "tensor-duplicate", [NORM, "mtp.safetensors"]),
     ],
 )
 def test_files_whose_bytes_do_not_belong_to_one_tensor_each_are_refused(

@@ -298,7 +298,7 @@ FILES = [
     ("a file missing", sharded(lambda folder, files: (folder / ONE).unlink()), ONE, "missing-file"),
     ("an index that names a lost tensor", sharded(lambda folder, files: files.update({OLD: ONE})), OLD, "index"),
     ("an index that leaves a tensor out", sharded(lambda folder, files: files.pop(HEAD)), HEAD, "index"),
-    ("a file that belongs to nothing", stray_file, "extra.safetensors", "stray-file"),
+    ("a copy of the weights beside them", stray_file, HEAD, "stored-twice"),
     ("a tensor in two files", also_in_the_drafts, HEAD, "stored-twice"),
     ("no tensors", lambda folder: (folder / WEIGHTS).write_bytes(NO_TENSORS), WEIGHTS, "empty-file"),
     ("a header in UTF-16", lambda folder: edit_header(folder, dict, "utf-16"), WEIGHTS, "unreadable-file"),
