@@ -18,6 +18,7 @@ from q36eval.app.cli.options import (
     PlanOption,
     ReferenceOption,
     ReferencePackOption,
+    SchemeOption,
     SuiteOption,
     folder_to_write,
     load_policy,
@@ -61,6 +62,7 @@ def gate(
     reference: ReferenceOption = None,
     reference_pack: ReferencePackOption = None,
     family: FamilyOption = None,
+    scheme: SchemeOption = None,
     suite: SuiteOption = None,
     policy: Annotated[
         str | None,
@@ -157,6 +159,7 @@ def gate(
                 declared=declared_policy(chosen, paths),
                 probes=tuple(name for name in probes_for(own) if name not in (skip or [])),
                 engine=engine,
+                scheme=scheme,
                 resume=resume,
                 corpus=corpus,
                 reference_pack=reference_pack,

@@ -13,6 +13,7 @@ from q36eval.app.cli.options import (
     JsonOption,
     Quiet,
     ReferenceOption,
+    SchemeOption,
     open_history,
     print_json,
 )
@@ -32,6 +33,7 @@ def inspect(
     reference: ReferenceOption = None,
     workers: Annotated[int | None, typer.Option(help="Threads; one per core by default.", min=1)] = None,
     family: FamilyIfAny = None,
+    scheme: SchemeOption = None,
     as_json: JsonOption = False,
 ) -> int:
     """Check a checkpoint without running it.
@@ -40,7 +42,7 @@ def inspect(
     """
     from q36eval.app.cli.progress import ConsoleProgress
     from q36eval.run.templates import family_template
-    from q36eval.run.weights import promises_of
+    from q36eval.run.weights import names_of, promises_of
 
     paths = Paths.default()
     chosen = family_of(family, paths, checkpoint, reference, needs_reference=False)
@@ -56,6 +58,8 @@ def inspect(
             workers,
             promises_of(chosen, target.name),
             family_template(chosen, target.name),
+            names_of(chosen, target),
+            scheme,
         )
         progress.advance()
     run = _record(inspection, target, chosen, paths)

@@ -22,7 +22,9 @@ def print_inspection(inspection: Inspection, run: str) -> None:
     _findings(console, inspection)
     if inspection.schemes is not None:
         counted = ", ".join(f"{name} ({count} weights)" for name, count in inspection.schemes.items())
-        console.print(_text(f"schemes: {counted or 'nothing is quantized'}"), soft_wrap=True)
+        share = inspection.quantized_share
+        of_all = "" if share is None or not counted else f", {share:.1%} of the parameters"
+        console.print(_text(f"schemes: {counted or 'nothing is quantized'}{of_all}"), soft_wrap=True)
     if inspection.coverage:
         console.print(_coverage(inspection))
     if inspection.errors:

@@ -76,6 +76,26 @@ SuiteOption = Annotated[
 ]
 
 
+def _scheme(named: str) -> str:
+    from q36eval.schemes import mixture_name, parts_of
+
+    try:
+        return mixture_name(parts_of(named))
+    except ValueError as error:
+        raise UsageError("scheme-unknown", f"--scheme {named}: {error}.") from error
+
+
+SchemeOption = Annotated[
+    str | None,
+    typer.Option(
+        "--scheme",
+        help="Quantization that the branch is to have, such as NVFP4 or FP8 + W4A16; weights without it are a fault.",
+        metavar="NAME",
+        parser=_scheme,
+    ),
+]
+
+
 def _pack_folder(named: str) -> Path:
     """The folder of the pack that an option names, fetched where that is an address.
 

@@ -81,6 +81,8 @@ class Request:
     probes: tuple[ProbeName, ...] = ALL_PROBES
     engine: EngineOptions = field(default_factory=EngineOptions)
     """Of the branch; the reference is opened `as_reference` of it, so that its answers stay what they are."""
+    scheme: str | None = None
+    """The quantization scheme, or mixture, that a person declares of the branch."""
     resume: str | None = None
     corpus: Path | None = None
     """A corpus file to measure the divergence on, instead of the suite's own corpus."""

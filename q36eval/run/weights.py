@@ -9,6 +9,7 @@ from q36eval.config import Family
 from q36eval.gate.margins import QUANTIZED_TENSORS
 from q36eval.metrics import METRICS, DeclaredFigure
 from q36eval.records import Counts, Measurement, ProbeName
+from q36eval.run.request import Target
 
 CENSUSES = {
     Section.INTEGRITY: ("integrity_faults", "every stored tensor was used once, every parameter filled once"),
@@ -62,12 +63,23 @@ def promises_of(family: Family, branch: str) -> tuple[Promise, ...]:
     return (*stores, *ships)
 
 
+def names_of(family: Family, target: Target) -> dict[str, str]:
+    """Texts that may name the scheme of a branch, by what they are."""
+    branch = family.branches.get(target.name)
+    if branch is None:
+        return {"its name": target.name.rstrip("/").rpartition("/")[2]}
+    repository = {} if branch.source.repository is None else {"its repository": str(branch.source)}
+    return {"the family's file": branch.scheme, **repository}
+
+
 def _schemes(inspection: Inspection) -> list[Measurement]:
     """How many weights are quantized, in all and by scheme: what margins that name schemes go by."""
     counts = inspection.schemes
     if counts is None:
         return []
     note = ", ".join(f"{name} {count}" for name, count in counts.items()) or "nothing is quantized"
+    share = inspection.quantized_share
+    note += f"; {share:.1%} of the parameters" if counts and share is not None else ""
     return [
         METRICS[ProbeName.WEIGHTS, QUANTIZED_TENSORS].counted(
             count, Counts(total=max(1, count), scored=max(1, count), errored=0), name, note=note

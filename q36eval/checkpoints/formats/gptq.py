@@ -1,6 +1,8 @@
 """GPTQ serialization: `qweight` [in · bits / 32, out], `qzeros` [groups, out · bits / 32], `scales`, `g_idx` [in].
 
 value = scale · (q − zero), in float32. Version 1 stores zero-points minus one (modulo 2^bits), version 2 as they are.
+Producers store those of one version under the name of the other. The zero-point of a symmetric grid is 2^(bits − 1) in
+either version: both are decoded as kernels do that read no zero-points (`symmetric_offset`).
 Values are a dense stream of bits, lowest first, so that with 3 bits some lie across two words.
 """
 
@@ -52,7 +54,9 @@ def decode(parts: Parts, scheme: Scheme) -> "torch.Tensor":
     out, columns = shape(parts, scheme)
     q = unpack_words(parts["qweight"], bits)
     stored_zeros = unpack_words(parts["qzeros"].T, bits).T[:, :out]
-    zeros = (stored_zeros + int(scheme.setting("zero_offset"))) & maximum
+    declared = int(scheme.setting("zero_offset"))
+    offset = symmetric_offset(stored_zeros, bits) if scheme.setting("sym") else None
+    zeros = (stored_zeros + (declared if offset is None else offset)) & maximum
     scales = parts["scales"].float()
     group = parts.get("g_idx", torch.arange(columns, device=q.device) // group_size(scheme, columns)).long()
     if int(group.min()) < 0 or int(group.max()) >= len(scales):
@@ -61,6 +65,12 @@ def decode(parts: Parts, scheme: Scheme) -> "torch.Tensor":
         )
     decoded: torch.Tensor = (q - zeros[group]).float().mul_(scales[group]).T
     return decoded
+
+
+def symmetric_offset(stored_zeros: "torch.Tensor", bits: int) -> int | None:
+    """What makes zero-points, as stored, those of a symmetric grid; None where they are not all of one version."""
+    centre = 2 ** (bits - 1)
+    return next((offset for offset in (0, 1) if bool((stored_zeros == centre - offset).all())), None)
 
 
 def rows(parts: Parts, scheme: Scheme, start: int, stop: int) -> Parts:

@@ -17,6 +17,7 @@ from q36eval.checkpoints.inspection.configuration import (
 )
 from q36eval.checkpoints.inspection.coverage import coverage_findings, coverage_rows, scheme_census
 from q36eval.checkpoints.inspection.damaged_folder import integrity, open_damaged
+from q36eval.checkpoints.inspection.declared_scheme import declarations, declared_findings
 from q36eval.checkpoints.inspection.error import (
     MALFORMED,
     Examined,
@@ -52,11 +53,15 @@ def inspect_checkpoint(
     weights_workers: int | None = None,
     promises: tuple[Promise, ...] = (),
     template: str | None = None,
+    named: Mapping[str, str] = {},
+    scheme: str | None = None,
 ) -> Inspection:
     """Everything that can be said about a checkpoint without running it.
 
     Damage is reported, never raised; what could not be judged is missing from `measured`. `promises` are how tensors
-    are said to be stored. `template` is the hash that the branch's own chat template is declared to have.
+    are said to be stored. `template` is the hash that the branch's own chat template is declared to have. `named` are
+    texts that may name the scheme it is quantized by, by what they are (`the folder's name`), `scheme` the one that a
+    person declares.
 
     Raises:
         UsageError: no such folder or no checkpoint in it, a quantization that is not decoded, or the reference
@@ -70,7 +75,11 @@ def inspect_checkpoint(
         for place in (folder, reference):
             if place is not None:
                 reading.enter_context(hold(place).being_read())
-        return _inspected(folder, reference, weights_workers or len(os.sched_getaffinity(0)), promises, template)
+        workers = weights_workers or len(os.sched_getaffinity(0))
+        found = _inspected(folder, reference, workers, promises, template)
+        declared = declarations(folder, named)
+        more = declared_findings(declared, scheme, found.schemes, found.quantized_share)
+        return found.model_copy(update={"findings": _sorted([*found.findings, *more]), "declared": declared})
 
 
 def _inspected(

@@ -6,6 +6,9 @@ from pydantic import Field
 
 from q36eval.records import Record
 
+UNQUANTIZED = "unquantized"
+"""How a weight is declared that is stored as numbers."""
+
 
 class Severity(StrEnum):
     """Whether a finding blocks a release or is only shown."""
@@ -99,9 +102,17 @@ class Inspection(Record):
     errors: tuple[ErrorRow, ...] = ()
     schemes: dict[str, int] | None = None
     """Quantized weights by scheme, none where nothing is quantized; None where that could not be told."""
+    declared: dict[str, str] = Field(default_factory=dict)
+    """The schemes that names and the model card declare, by where."""
     left_out: dict[str, int] = Field(default_factory=dict)
     compared_weights: int = 0
     unbounded_weights: int = 0
+
+    @property
+    def quantized_share(self) -> float | None:
+        """The share of the parameters that are stored quantized; None where coverage is not known."""
+        total = sum(row.values for row in self.coverage)
+        return sum(row.values for row in self.coverage if row.declared != UNQUANTIZED) / total if total else None
 
     @property
     def blocking(self) -> tuple[Finding, ...]:

@@ -10,6 +10,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 
+from q36eval.checkpoints.formats.gptq import symmetric_offset
+from q36eval.checkpoints.formats.parts import unpack_words
 from q36eval.checkpoints.header import TensorEntry
 from q36eval.checkpoints.inspection.configuration import is_of_qwen, text_settings
 from q36eval.checkpoints.inspection.findings import Finding, Section, Severity
@@ -117,6 +119,14 @@ RULES = {
         "https://github.com/vllm-project/vllm/pull/54427",
         Severity.ADVISORY,
     ),
+    "zero-points-of-other-version": Rule(
+        "vLLM",
+        "reported in April 2026, open then",
+        "answers right by kernels that read no zero-points of a symmetric grid (Marlin, as here) and nonsense by those "
+        "that do (gptq_gemm, of Exllama), where the shapes or the GPU call for them",
+        "https://github.com/vllm-project/vllm/pull/38966",
+        Severity.ADVISORY,
+    ),
     "router-gates-quantized": Rule(
         "vLLM",
         "its main branch, read in November 2026",
@@ -142,6 +152,7 @@ def servability_findings(checkpoint: Checkpoint, units: Mapping[str, LogicalWeig
         *_weight_only_as_nvfp4(checkpoint, units),
         *_groups_not_believed(checkpoint, units),
         *_router_gates(checkpoint, units),
+        *_zero_points(units),
     ]
 
 
@@ -324,6 +335,22 @@ def _input_scales(units: Mapping[str, LogicalWeight]) -> Iterator[Finding]:
         more = f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""
         message = f"{len(names):,} experts lack the scale of their inputs: {', '.join(names[:MOST_NAMED])}{more}"
         yield _finding("expert-input-scales", names[0], message)
+
+
+def _zero_points(units: Mapping[str, LogicalWeight]) -> Iterator[Finding]:
+    """Zero-points of one version of GPTQ under the name of the other; the first weight's stand for all."""
+    symmetric = [unit for unit in units.values() if unit.scheme.format == "gptq" and unit.scheme.setting("sym")]
+    for unit in symmetric[:1]:
+        stored = dict(unit.parts).get("qzeros")
+        if stored is None or stored.dtype != "I32" or len(stored.shape) != 2:
+            continue  # reported with the weight
+        bits, outputs = int(unit.scheme.setting("bits")), dict(unit.parts)["scales"].shape[-1]
+        zeros = unpack_words(unit.checkpoint.read_entry(stored).T, bits)[:outputs]
+        offset, declared = symmetric_offset(zeros, bits), unit.scheme.setting("zero_offset")
+        if offset is not None and offset != declared:
+            says = {0: "version 2", 1: "version 1"}
+            message = f"{len(symmetric):,} weights are declared as {says[declared]} of GPTQ, and their zero-points are "
+            yield _finding("zero-points-of-other-version", stored.name, message + f"those of {says[offset]}")
 
 
 def _unused_input_scales(units: Mapping[str, LogicalWeight]) -> Iterator[Finding]:

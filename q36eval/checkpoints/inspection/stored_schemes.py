@@ -6,10 +6,10 @@ from math import prod
 from q36eval.checkpoints.formats.compressed import plain_name
 from q36eval.checkpoints.formats.parts import ceil_divide, without_ones
 from q36eval.checkpoints.header import TensorEntry
+from q36eval.checkpoints.inspection.findings import UNQUANTIZED
 from q36eval.checkpoints.scheme import Scheme
 from q36eval.checkpoints.weights import LogicalWeight
 
-UNQUANTIZED = "unquantized"
 BLOCK = 128
 OF_EXPERTS = "MXFP4 g32"
 """Of experts stored together, as GPT-OSS has them."""

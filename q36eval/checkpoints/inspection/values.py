@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from q36eval.checkpoints.formats import ActivationScheme
+from q36eval.checkpoints.formats.gptq import symmetric_offset
 from q36eval.checkpoints.formats.parts import shared_exponents, unpack_words
 from q36eval.checkpoints.inspection.configuration import FULL, is_of_qwen, layer_types, text_settings
 from q36eval.checkpoints.inspection.damaged_folder import integrity
@@ -112,12 +113,12 @@ def erased_by_zero_scales(
 def _zero_points_out_of_range(part: str, zeros: Tensor, unit: LogicalWeight, outputs: int) -> bool:
     if part == "qzeros":
         scheme = unit.scheme
-        bits, offset = scheme.setting("bits"), scheme.setting("zero_offset")
-        if not scheme.setting("sym") or bits is None or offset is None:
+        bits, declared = scheme.setting("bits"), scheme.setting("zero_offset")
+        if not scheme.setting("sym") or bits is None or declared is None:
             return False
         # a dense stream of bits per group; the last word may hold more than there are outputs
-        digits = unpack_words(zeros.T, int(bits))[:outputs]
-        return bool((digits != 2 ** (int(bits) - 1) - int(offset)).any())
+        stored = symmetric_offset(unpack_words(zeros.T, int(bits))[:outputs], int(bits))
+        return stored is None or (scheme.format != "gptq" and stored != declared)
     weights = getattr(unit.scheme.compressed, "weights", None)
     if weights is None or zeros.dtype != torch.int8 or not isinstance(weights.num_bits, int):
         return False  # packed zero-points hold just the bits they have: none is out of range

@@ -208,3 +208,31 @@ def test_groups_do_not_make_weights_alone_of_what_quantizes_inputs(
     findings = inspect_checkpoint(modelopt).findings
     (finding,) = [one for one in findings if one.section is Section.SERVABILITY]
     assert (finding.rule, finding.severity) == ("groups-not-believed", Severity.ADVISORY)
+
+
+@pytest.mark.parametrize("stored", ["gptq", "gptq_v2"])
+def test_symmetric_zero_points_under_the_name_of_either_version_decode_alike(tmp_path: Path, stored: str) -> None:
+    """Version 1 stores 7 and version 2 stores 8; kernels that read them differ, and the finding blocks nothing."""
+    folder = Path(shutil.copytree(folder_of("gptq-int4"), tmp_path / "gptq"))
+    right = {
+        name: unit.decode(unit.read_parts())
+        for name, unit in index_weights(open_checkpoint(folder)).weights.items()
+        if ".experts.3." in name
+    }
+    declared = open_checkpoint(folder).config["quantization_config"].get("checkpoint_format", "gptq")
+    assert declared == "gptq"
+    digit = {"gptq": 0x77777777, "gptq_v2": 0x88888888 - (1 << 32)}[stored]
+
+    def zeros(tensors: Tensors) -> None:
+        for name, tensor in tensors.items():
+            if name.endswith(".qzeros"):
+                assert bool((tensor == 0x77777777).all())
+                tensor.fill_(digit)
+
+    edit_tensors(folder, zeros)
+    units = index_weights(open_checkpoint(folder)).weights
+    assert all(torch.equal(units[name].decode(units[name].read_parts()), value) for name, value in right.items())
+    inspection = inspect_checkpoint(folder, SANDBOX / "bf16")
+    rules = [finding.rule for finding in inspection.findings if finding.section is Section.SERVABILITY]
+    assert ("zero-points-of-other-version" in rules) == (stored != declared)
+    assert not inspection.blocking

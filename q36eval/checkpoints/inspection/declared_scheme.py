@@ -1,0 +1,93 @@
+"""What a branch is called, by which it declares that it is quantized.
+
+A recipe that matches no module exports without an error, and its figures are those of a perfect branch.
+"""
+
+import re
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+
+import yaml
+
+from q36eval.checkpoints.inspection.findings import Finding, Section, Severity
+from q36eval.schemes import mixture_name, parts_of
+
+MOST_BYTES = 2**16
+"""Of a model card are read."""
+LITTLE = 0.25
+"""Below this share of quantized parameters a reader is told: most recipes quantize nine tenths."""
+_SCHEME = re.compile(
+    r"(?<![a-z0-9])(nvfp4|mxfp[468]|fp[48]|int[2-8]|w[1-8]a(?:4|8|16)|gptq|awq|auto-?round|[2-8]-?bit|iq[1-4]_\w+|"
+    r"q[2-8]_\w+)(?![a-z0-9])",
+    re.IGNORECASE,
+)
+
+
+def named_scheme(text: str) -> str | None:
+    """The first scheme that a name, a heading or a description names; None without any."""
+    found = _SCHEME.search(text)
+    return None if found is None else found[0]
+
+
+def declarations(folder: Path, named: Mapping[str, str]) -> dict[str, str]:
+    """Which scheme is declared where: in `named`, texts by what they are (`the folder's name`), and in the model card.
+
+    A card declares by its heading, or by its metadata (`base_model_relation: quantized`).
+    """
+    said = {where: scheme for where, text in named.items() if (scheme := named_scheme(text)) is not None}
+    card = named_scheme(heading_of(folder)) or ("a quantization" if _is_quantized(folder) else None)
+    return said | ({} if card is None else {"the model card": card})
+
+
+def heading_of(folder: Path) -> str:
+    """The first heading of the model card; empty without one."""
+    return next((line for line in _card(folder)[1].splitlines() if line.startswith("# ")), "")
+
+
+def _is_quantized(folder: Path) -> bool:
+    with suppress(yaml.YAMLError):
+        metadata = yaml.safe_load(_card(folder)[0])
+        return isinstance(metadata, dict) and metadata.get("base_model_relation") == "quantized"
+    return False
+
+
+def _card(folder: Path) -> tuple[str, str]:
+    """The metadata of the model card, and its text; both empty without a card."""
+    with suppress(OSError), (folder / "README.md").open("rb") as stream:
+        text = stream.read(MOST_BYTES).decode("utf-8", "replace").replace("\r\n", "\n")
+        if text.startswith("---\n"):
+            metadata, _, rest = text.removeprefix("---\n").partition("\n---")
+            return metadata, rest
+        return "", text
+    return "", ""
+
+
+def declared_findings(
+    declared: Mapping[str, str], scheme: str | None, stored: Mapping[str, int] | None, share: float | None
+) -> list[Finding]:
+    """What is declared by names, and as `scheme` (of `--scheme`), against the quantized weights by scheme.
+
+    `share` is that of the parameters that are quantized; None where it is not known.
+    """
+    if stored is None:
+        return []
+    if not stored:
+        said = declared | ({} if scheme is None else {"--scheme": scheme})
+        if not said:
+            return []
+        named = "; ".join(f"{what} by {where}" for where, what in said.items())
+        return [_finding(f"declared are {named}, and no stored weight is quantized: the recipe matched no module.")]
+    findings = []
+    missing = [] if scheme is None else sorted(parts_of(scheme) - stored.keys())
+    if missing:
+        message = f"--scheme declares {', '.join(missing)}, and the stored weights are {mixture_name(stored)}."
+        findings.append(_finding(message))
+    if share is not None and share < LITTLE:
+        message = f"only {share:.1%} of the parameters are quantized."
+        findings.append(_finding(message, "little-quantized", Severity.ADVISORY))
+    return findings
+
+
+def _finding(message: str, rule: str = "declared-scheme-absent", severity: Severity = Severity.BLOCKING) -> Finding:
+    return Finding(section=Section.COVERAGE, rule=rule, severity=severity, subject="the checkpoint", message=message)

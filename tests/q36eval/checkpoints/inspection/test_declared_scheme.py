@@ -1,0 +1,89 @@
+"""A branch that is called quantized and stores nothing quantized is blocked, whoever calls it so."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from q36eval.checkpoints.inspection import Severity, inspect_checkpoint
+from q36eval.checkpoints.inspection.declared_scheme import declared_findings, named_scheme
+
+from . import tiny
+
+KV_ALONE = {"quant_algo": None, "kv_cache_quant_algo": "FP8", "quantized_layers": {}}
+"""What Model Optimizer exports where a recipe matched nothing (its pull request 2203)."""
+
+
+@pytest.mark.parametrize(
+    ("text", "scheme"),
+    [
+        ("inferRouter/Qwen3.6-35B-A3B-NVFP4@fp8-head", "NVFP4"),
+        ("Qwen3-8B-FP8", "FP8"),
+        ("model.w4a16-g128", "w4a16"),
+        ("Mixtral-8x7B-Instruct-GPTQ", "GPTQ"),
+        ("# Llama 3.1 8B in 4-bit", "4-bit"),
+        ("SmolLM2-135M-Instruct-Q4_K_M.gguf", "Q4_K_M"),
+        ("BF16", None),
+        ("Qwen/Qwen3-8B", None),
+        ("checkpoint-int8000", None),
+        ("phi-4", None),
+        ("internlm2-w8", None),
+    ],
+)
+def test_schemes_are_read_from_names(text: str, scheme: str | None) -> None:
+    assert named_scheme(text) == scheme
+
+
+def by_rule(folder: Path, **given: object) -> dict[str, Severity]:
+    found = inspect_checkpoint(folder / "branch", folder / "reference", weights_workers=1, **given)  # type: ignore[arg-type]
+    return {finding.rule: finding.severity for finding in found.findings}
+
+
+@pytest.fixture(scope="module")
+def plain(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("plain")
+    tiny.write("tiny-plain", folder)
+    return folder
+
+
+@pytest.mark.parametrize("where", ["name", "option", "heading", "metadata"])
+def test_nothing_quantized_is_blocked_where_a_scheme_is_declared(plain: Path, where: str) -> None:
+    cards = {
+        "heading": "# Tiny NVFP4\n\nText.",
+        "metadata": "---\nbase_model_relation: quantized\n---\n# Tiny\n",
+        "name": "---\n: [\n---\nMade with FP8 in mind.",
+    }
+    (plain / "branch" / "README.md").write_text(cards.get(where, ""))
+    named = {"its name": "tiny-NVFP4" if where == "name" else "release"}
+    rules = by_rule(plain, named=named, scheme="NVFP4" if where == "option" else None)
+    assert rules["declared-scheme-absent"] is Severity.BLOCKING
+    (plain / "branch" / "README.md").unlink()
+    assert "declared-scheme-absent" not in by_rule(plain, named={"its name": "release"})
+
+
+def test_a_recipe_that_matched_nothing_and_left_a_quantized_cache_is_blocked_by_its_name(plain: Path) -> None:
+    """Its configuration declares the cache alone, which some releases mean."""
+    own = plain / "branch" / "hf_quant_config.json"
+    own.write_text(json.dumps({"producer": {"name": "modelopt"}, "quantization": KV_ALONE}))
+    assert "declared-scheme-absent" not in by_rule(plain, named={"its name": "release"})
+    assert by_rule(plain, named={"its name": "tiny-NVFP4"})["declared-scheme-absent"] is Severity.BLOCKING
+    own.unlink()
+
+
+def test_the_scheme_of_a_person_is_compared_with_what_is_stored() -> None:
+    stored = {"FP8": 3}
+    assert declared_findings({}, "FP8", stored, 0.9) == []
+    (finding,) = declared_findings({}, "FP8 + NVFP4", stored, 0.9)
+    assert (finding.rule, finding.severity) == ("declared-scheme-absent", Severity.BLOCKING)
+    assert "NVFP4" in finding.message
+    (little,) = declared_findings({"its name": "NVFP4"}, None, stored, 0.02)
+    assert (little.rule, little.severity) == ("little-quantized", Severity.ADVISORY)
+    assert declared_findings({"its name": "FP8"}, None, None, None) == []
+
+
+def test_the_share_is_that_of_parameters(tmp_path: Path) -> None:
+    tiny.write("tiny-nvfp4", tmp_path)
+    found = inspect_checkpoint(tmp_path / "branch", tmp_path / "reference", weights_workers=1)
+    quantized = sum(row.values for row in found.coverage if row.declared.startswith("NVFP4"))
+    assert found.quantized_share == quantized / sum(row.values for row in found.coverage)
+    assert 0 < found.quantized_share < 1
