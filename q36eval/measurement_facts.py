@@ -7,6 +7,9 @@ from pydantic import ValidationError
 
 from q36eval.records import ProbeName, Record
 
+NOT_JUDGED = "not_judged"
+"""Where a run's provenance holds the sentences of `recorded_not_judged`."""
+
 
 class MeasuredOn(Record):
     """The items behind the figures of one slice.
@@ -40,6 +43,12 @@ def recorded_subject(provenance: Mapping[str, Any]) -> Subject | None:
         return Subject.model_validate(provenance["subject"])
     except (KeyError, ValidationError):
         return None
+
+
+def recorded_not_judged(provenance: Mapping[str, Any]) -> tuple[str, ...]:
+    """For people: which canaries a run left out because of the models' chat template, and why."""
+    sentences = provenance.get(NOT_JUDGED)
+    return tuple(map(str, sentences)) if isinstance(sentences, list) else ()
 
 
 def recorded(

@@ -6,10 +6,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from q36eval.canaries.specification import draws_per_family, for_family, left_out, left_out_sentence, load_specs
+from q36eval.canaries.specification import (
+    draws_per_family,
+    for_family,
+    left_out,
+    left_out_sentence,
+    load_specs,
+    not_judged,
+)
 from q36eval.config import Family, Paths
 from q36eval.kl.corpus import corpus_sha256
-from q36eval.measurement_facts import MeasuredOn, Subject
+from q36eval.measurement_facts import NOT_JUDGED, MeasuredOn, Subject
 from q36eval.probes import Probe, Progress
 from q36eval.records import Lane, ProbeName
 from q36eval.run.materials import corpus_of, material_of
@@ -101,12 +108,20 @@ def build_canaries(suite: str, limits: Limits) -> "CanaryProbe":
         if absent:
             _notify(left_out_sentence(absent, limits.family.name))
     specs = load_specs(own=chosen.own, only=chosen.only or None, n=draws, skills=skills)
+    sentences: tuple[str, ...] = ()
     if limits.family is not None:
-        specs = for_family(specs, limits.family.answers)
+        sentences = not_judged(specs, limits.family)
+        specs = for_family(specs, limits.family)
+    for sentence in sentences:
+        _notify(sentence)
     shipped = {spec.id for spec in load_specs(skills=None)} if chosen.own is not None else {spec.id for spec in specs}
     ours = [spec for spec in specs if spec.id in shipped]
     own = [spec for spec in specs if spec.id not in shipped]
-    return CanaryProbe(ours, own, "qwen3_xml" if limits.family is None else limits.family.tool_format)
+    if limits.family is None:
+        return CanaryProbe(ours, own)
+    probe = CanaryProbe(ours, own, limits.family.tool_format, system=limits.family.template.system)
+    probe.not_judged = sentences
+    return probe
 
 
 def build_evals(suite: str, paths: Paths, limits: Limits) -> "EvalsProbe":
@@ -146,9 +161,10 @@ CANARIES = "prompts of q36eval's canaries, answers checked exactly"
 
 
 def published_facts(request: Request, probes: Sequence[Probe]) -> dict[str, Any]:
-    """`subject` and `measured_on` of a run, as JSON values (see `q36eval.measurement_facts`)."""
+    """`subject`, `measured_on` and what is not judged of a run, as JSON values (see `q36eval.measurement_facts`)."""
     measured_on = {probe.name.value: _of_probe(request, probe) for probe in probes}
-    return {
+    sentences = [sentence for probe in probes for sentence in probe.not_judged]
+    return ({NOT_JUDGED: sentences} if sentences else {}) | {
         "subject": _subject(request).model_dump(mode="json"),
         "measured_on": {
             name: {slice_name: on.model_dump(mode="json", exclude_none=True) for slice_name, on in by_slice.items()}
