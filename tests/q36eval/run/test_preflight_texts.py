@@ -80,7 +80,7 @@ def policy_of(folder: Path, *figures: str, **settings: Any) -> str:
 
 def refused(folder: Path, policy: str, suite: str = "sandbox", corpus: Path | None = None, *probes: ProbeName) -> str:
     """What the pre-flight says of too few texts; empty where they are enough."""
-    family = load_family(None, Paths.default())
+    family = load_family("sandbox", Paths.default())
     branch, reference = Target("fp8-head", BF16.with_name("fp8-head")), Target("bf16", BF16)
     request = Request(family, branch, reference, suite, read_policy(Path(policy)), corpus=corpus, probes=probes)
     found = problems(request, Paths(ROOT, folder / "state"))
