@@ -171,7 +171,8 @@ def _settings(folder: Path) -> dict[str, Any]:
 
 def _derived(base: Target) -> DerivedFamily:
     folder = base.folder
-    name = folder.name if base.snapshot is None else base.snapshot.repository.rpartition("/")[2]
+    # by its own name, which stays where it is a link to the newest of several folders
+    name = Path(base.name).name if base.snapshot is None else base.snapshot.repository.rpartition("/")[2]
     try:
         settings = _settings(folder)
     except Q36Error:  # reported where it is inspected or loaded

@@ -16,7 +16,7 @@ from q36eval.engines import EngineOptions, opens_checkpoints
 from q36eval.engines.base import ENGINE_ARG
 from q36eval.errors import UsageError
 
-NO_HISTORY = ("branches", "data", "sandbox", "policy list", "policy explain")
+NO_HISTORY = ("branches", "init", "data", "sandbox", "policy list", "policy explain")
 """Commands, and groups of them, that read and write none: they do not take `--history`."""
 
 ENGINE = ("device", "kind", "engine_arguments")
