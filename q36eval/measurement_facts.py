@@ -27,12 +27,13 @@ class MeasuredOn(Record):
 class Subject(Record):
     """The branch by what it is called in public: the model it was made from, its repository, how it was quantized.
 
-    `reference` is what it was compared with, in words.
+    `commit` is set where the files came from the Hub. `reference` is what it was compared with, in words.
     """
 
     base_model: str
     repository: str | None = None
     revision: str | None = None
+    commit: str | None = None
     scheme: str | None = None
     reference: str | None = None
 

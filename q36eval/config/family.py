@@ -15,6 +15,8 @@ ToolFormat = Literal["qwen3_xml", "hermes", "llama_json", "mistral", "harmony"]
 """How a family of models writes a tool call, as its chat template demands: `<function=NAME>` with `<parameter=KEY>`
 (servers know it under two names, `qwen3_xml` and `qwen3_coder`), or JSON after different marks."""
 
+Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+
 
 class Source(Written):
     """Where a branch's files are: a folder, or a repository and revision of a hub.
@@ -81,7 +83,7 @@ class OwnTemplate(Written):
     """A chat template that differs from the reference's on purpose: the hash of all that the branch ships, as
     `q36eval inspect` prints it, and why, or who says so."""
 
-    sha256: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+    sha256: Sha256
     source: str
 
 

@@ -176,21 +176,24 @@ def published_facts(request: Request, probes: Sequence[Probe]) -> dict[str, Any]
 def _subject(request: Request) -> Subject:
     family = request.family
     against = None if request.stands_alone else _reference(request)
-    subject = Subject(base_model=family.base_model, reference=against)
     branch = family.branches.get(request.branch.name)  # a folder that was named has no published alias
-    if branch is None:
-        return subject
-    source = {"repository": branch.source.repository, "revision": branch.source.revision}
-    return subject.model_copy(update={**source, "scheme": branch.scheme})
+    source = {} if branch is None else branch.source.model_dump(include={"repository", "revision"})
+    downloaded = request.branch.snapshot
+    if downloaded is not None:
+        source = {name: getattr(downloaded, name) for name in ("repository", "revision", "commit")}
+    scheme = None if branch is None else branch.scheme
+    return Subject(base_model=family.base_model, reference=against, scheme=scheme, **source)
 
 
 def _reference(request: Request) -> str:
     family = request.family
     name = family.reference if request.reference is None else request.reference.name
     branch = family.branches.get(name)
-    if branch is None:
-        return "a checkpoint that is no published branch"
-    return f"{branch.scheme} of {branch.source.repository or family.base_model}"
+    downloaded = None if request.reference is None else request.reference.snapshot
+    commit = "" if downloaded is None else f" at commit {downloaded.commit}"
+    if branch is not None:
+        return f"{branch.scheme} of {branch.source.repository or family.base_model}{commit}"
+    return "a checkpoint that is no published branch" if downloaded is None else f"{downloaded.repository}{commit}"
 
 
 def _of_probe(request: Request, probe: Probe) -> Mapping[str, MeasuredOn]:
