@@ -97,13 +97,14 @@ def main() -> None:
     assert body["commit"] is None, "a wheel knows no commit"
     assert Path(os.environ["HOME"]) in state.parents, state
     assert "sandbox" in run("policy", "list")
-    run("gate", "--branch", "fp8-head", code=2)  # which fetches nothing
+    run("gate", "--branch", "fp8-head", code=2)  # no family is chosen here
+    run("gate", "--branch", "sandbox/fp8-head", code=2)  # which fetches nothing
     run("sandbox", "build", "fp8-head", "--from", serve(checkout / "data" / "sandbox"))
     run("sandbox", "build", "bf16", "--from", str(checkout))
     small_gate(package / "data")
     small = ("--policy", "policy.yaml", "--corpus", "corpus.yaml", "--skip", "canaries", "--skip", "evals")
     begun = time.monotonic()
-    report = json.loads(run("gate", "--branch", "fp8-head", *small, "--out", "reports", "--json"))
+    report = json.loads(run("gate", "--branch", "sandbox/fp8-head", *small, "--out", "reports", "--json"))
     print(f"a gate of fp8-head: PASS in {time.monotonic() - begun:.0f} s", flush=True)
     assert report["report"]["verdict"] == "PASS", report["report"]["headline"]
     assert Path("reports/report.json").stat().st_size > 0

@@ -1,75 +1,144 @@
-"""From what a person names (a branch alias or a path) to a checkpoint folder on this machine."""
+"""From what a person names to the family it is judged in, and to a checkpoint on this machine."""
 
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from q36eval.config import Branch, Family, Paths, Source
+from q36eval.app.names import Meaning, hub_name, is_checkpoint, meaning, shipped_families, source_on_hub
+from q36eval.config import Branch, Family, Paths, Project, Source
 from q36eval.errors import Q36Error, UsageError
-from q36eval.files import absolute_path, real_path
+from q36eval.files import real_path
+from q36eval.hub_checkpoints import HubName, fetch, located
 from q36eval.run.request import Target
+from q36eval.run.suites import shipped_suites
+
+if TYPE_CHECKING:
+    from q36eval.history import History
 
 REFERENCE = "reference"
 """The one branch of a derived family."""
 CONTEXT_LENGTH = 4096
 """Of a model whose configuration names none."""
-ANY_SUITE = "quick"
-"""The suite that a derived family names; nothing of it is evaluated."""
+STANDARD = "standard"
+"""The suite and the policy of a derived family."""
+Notify = Callable[[str], None]
 
 
 class DerivedFamily(Family):
-    """A family that no file describes, for measurements that need none: its suite and policy are never used."""
+    """A family that no file describes: what its reference's configuration says."""
 
 
-def load_family(name_or_path: str | None, paths: Paths) -> Family:
-    """The family of that name, or from that file; the sandbox when None.
+def load_family(name_or_path: str, paths: Paths) -> Family:
+    """The family of that name, or from that file.
 
     Raises:
         UsageError: neither a known name nor a file; lists the known names.
     """
-    if name_or_path is None:
-        return Family.load(paths.families / "sandbox.yaml")
     if name_or_path.endswith((".yaml", ".yml")):
         return _where_it_lies(Family.load(Path(name_or_path)), Path(name_or_path).parent)
     path = paths.families / f"{name_or_path}.yaml"
     if not path.exists():
-        known = ", ".join(sorted(file.stem for file in paths.families.glob("*.yaml")))
         raise UsageError(
-            "family-unknown", f"There is no family {name_or_path!r}; known families: {known}, or name a .yaml file."
+            "family-unknown",
+            f"There is no family {name_or_path!r}; known families: {_known(paths)}, or name a .yaml file.",
         )
     return Family.load(path)
 
 
-def family_of(
-    named: str | None, paths: Paths, branch: str, reference: str | None = None, *, needs_reference: bool = True
-) -> Family:
-    """The family named; else the sandbox, if a checkpoint is one of its branches or, without a reference, has its
-    sizes; else one derived from the reference, or without one from the branch.
+def chosen_family(named: str | None, paths: Paths) -> Family | None:
+    """The family named, else the project file's; None without either.
 
     Raises:
-        UsageError: as `load_family`; or there is neither a family nor a reference, and the command needs one.
+        UsageError: as `load_family`, or the project file is malformed.
     """
-    family = load_family(named, paths)
-    base = branch if reference is None else reference
-    if named is not None or not {branch, reference}.isdisjoint(family.branches) or not _is_there(Path(base)):
-        return family
-    if reference is None and belongs(Path(base), family, paths):
-        return family
+    name = named if named is not None else Project.here().family
+    return None if name is None else load_family(name, paths)
+
+
+def declared_family(named: str | None, paths: Paths) -> Family:
+    """The chosen family, for a command that needs one.
+
+    Raises:
+        UsageError: none is chosen, or as `chosen_family`.
+    """
+    chosen = chosen_family(named, paths)
+    if chosen is None:
+        raise UsageError(
+            "family-required",
+            f"No family is chosen: name one with --family, or in q36eval.yaml; known families: {_known(paths)}.",
+        )
+    return chosen
+
+
+def family_of(
+    named: str | None,
+    paths: Paths,
+    branch: str | Sequence[str],
+    reference: str | None = None,
+    *,
+    needs_reference: bool = True,
+    notify: Notify = lambda _: None,
+) -> Family:
+    """The family in which branches are judged.
+
+    It is the family named; else that of a branch's own spelling; else that of the reference's; else the project file's,
+    if the checkpoint can be one of it; else one derived from the reference, or without one from the branch.
+
+    Raises:
+        UsageError: as `load_family`; the branches are of several families; a name means nothing or several things; or
+            there is neither a family nor a reference, and the command needs one.
+    """
+    chosen = chosen_family(named, paths)
+    branches = [branch] if isinstance(branch, str) else branch
+    meant = [each for name in branches if (each := _meant(name, chosen, paths, named is None)) is not None]
+    families = {each.family.name: each.family for each in meant if each.family is not None}
+    if named is not None and chosen is not None:
+        families.setdefault(chosen.name, chosen)
+    if len(families) > 1:
+        raise UsageError(
+            "option-conflict", f"One gate judges branches of one family, not of {' and '.join(sorted(families))}."
+        )
+    if families:
+        return next(iter(families.values()))
+    against = None if reference is None else _meant(reference, chosen, paths, everywhere=True)
+    if against is not None and against.family is not None:
+        return against.family
+    base = against or next(iter(meant), None)
+    if chosen is not None and (base is None or (base.path is not None and not is_checkpoint(base.path))):
+        return chosen  # which says what is wrong with the name
+    assert base is not None, "without a family a name that means nothing was refused"
+    target = _target(base, chosen, paths, notify)
+    if chosen is not None and belongs(target.folder, chosen, paths):
+        return chosen
     if reference is None and needs_reference:
         raise UsageError(
-            "reference-required", f"{branch} belongs to no known family: name its reference with --reference FOLDER."
+            "reference-required", f"{branches[0]} belongs to no known family: name its reference with --reference."
         )
-    return _derived(real_path(base))
+    return _derived(target)
+
+
+def _meant(name: str, chosen: Family | None, paths: Paths, everywhere: bool) -> Meaning | None:
+    """None of a name that the chosen family does not know, which is reported where it is resolved."""
+    try:
+        return meaning(name, chosen, paths, everywhere=everywhere)
+    except UsageError:
+        if chosen is None:
+            raise
+        return None
+
+
+def _known(paths: Paths) -> str:
+    return ", ".join(family.name for family in shipped_families(paths))
 
 
 def belongs(folder: Path, family: Family, paths: Paths) -> bool:
-    """Whether a folder's configuration gives the sizes of the family's reference.
-
-    One that cannot be read is assumed to; a reference that is not on this machine has none.
+    """Whether a folder's configuration gives the sizes of the family's reference, or, where that is not on this
+    machine, one of the family's architectures. One that cannot be read is assumed to.
     """
     try:
-        reference = resolve(family.reference, family, paths).folder
+        reference = reference_of_family(family, paths).folder
     except UsageError:
-        return False
+        return _is_of(folder, family)
     try:
         mine, theirs = _settings(folder), _settings(reference)
         return all(mine.get(key) == theirs.get(key) for key in ("hidden_size", "num_hidden_layers", "num_experts"))
@@ -77,33 +146,41 @@ def belongs(folder: Path, family: Family, paths: Paths) -> bool:
         return True
 
 
-def _settings(folder: Path) -> dict[str, Any]:
-    """The text model's part of a checkpoint's configuration."""
+def _is_of(folder: Path, family: Family) -> bool:
+    try:
+        named = _config(folder).get("architectures")
+    except (Q36Error, AttributeError):
+        return True
+    return not isinstance(named, list) or not family.architectures or not set(family.architectures).isdisjoint(named)
+
+
+def _config(folder: Path) -> dict[str, Any]:
     from q36eval.checkpoints.gguf.files import is_gguf
     from q36eval.checkpoints.reader import open_checkpoint, read_json
 
-    config = open_checkpoint(folder).config if is_gguf(folder) else read_json(folder / "config.json")
+    config: dict[str, Any] = open_checkpoint(folder).config if is_gguf(folder) else read_json(folder / "config.json")
+    return config
+
+
+def _settings(folder: Path) -> dict[str, Any]:
+    """The text model's part of a checkpoint's configuration."""
+    config = _config(folder)
     settings: dict[str, Any] = config.get("text_config") or config
     return settings
 
 
-def _derived(folder: Path) -> DerivedFamily:
+def _derived(base: Target) -> DerivedFamily:
+    folder = base.folder
+    # by its own name, which stays where it is a link to the newest of several folders
+    name = Path(base.name).name if base.snapshot is None else base.snapshot.repository.rpartition("/")[2]
     try:
         settings = _settings(folder)
     except Q36Error:  # reported where it is inspected or loaded
         settings = {}
     settings = settings if isinstance(settings, dict) else {}
     lengths = (settings.get(name) for name in ("max_position_embeddings", "n_positions"))
-    return DerivedFamily(
-        name=folder.name,
-        base_model=folder.name,
-        architectures=(),
-        context_length=next((length for length in lengths if isinstance(length, int) and length > 0), CONTEXT_LENGTH),
-        reference=REFERENCE,
-        suite=ANY_SUITE,
-        policy="",
-        branches={REFERENCE: Branch(source=Source(path=str(folder)), description="The reference.", scheme="")},
-    )
+    context = next((length for length in lengths if isinstance(length, int) and length > 0), CONTEXT_LENGTH)
+    return _family(name, name if base.snapshot is None else base.snapshot.repository, context, str(folder))
 
 
 def _where_it_lies(family: Family, folder: Path) -> Family:
@@ -111,68 +188,117 @@ def _where_it_lies(family: Family, folder: Path) -> Family:
     branches = dict(family.branches)
     for name, branch in branches.items():
         path = branch.source.path
-        if path is not None and _is_there(folder / path):
+        if path is not None and is_checkpoint(folder / path):
             source = branch.source.model_copy(update={"path": str(real_path(folder / path))})
             branches[name] = branch.model_copy(update={"source": source})
     return family.model_copy(update={"branches": branches})
 
 
-def resolve(name_or_path: str, family: Family, paths: Paths) -> Target:
-    """The checkpoint a person means. A branch alias wins over a folder of the same name.
+def resolve(name: str, family: Family | None, paths: Paths, notify: Notify = lambda _: None) -> Target:
+    """The checkpoint a person means (see `q36eval.app.names`), downloaded where it is named on the Hub.
 
     Raises:
-        UsageError: neither a branch of the family nor a checkpoint's folder; or its weights are not on this machine.
+        UsageError: the name means nothing or several things, there is no checkpoint, or it cannot be downloaded.
     """
-    if not name_or_path.strip():  # as a path, nothing is the current folder
+    return _target(meaning(name, family, paths), family, paths, notify)
+
+
+def reference_of_family(family: Family, paths: Paths, notify: Notify | None = None) -> Target:
+    """The family's own reference; it is downloaded only with `notify`, which gets the sizes.
+
+    Raises:
+        UsageError: it is not on this machine, or cannot be downloaded.
+    """
+    return _target(Meaning(family=family, branch=family.reference), family, paths, notify)
+
+
+def _target(meant: Meaning, chosen: Family | None, paths: Paths, notify: Notify | None) -> Target:
+    name = meant.name(chosen)
+    if meant.family is not None:
+        source = source_on_hub(meant.family.branches[meant.branch].source)
+        if source is None:
+            return Target(name, _branch_folder(meant.branch, meant.family, paths))
+        return _on_hub(name, source, meant.family.branches[meant.branch], notify)
+    if meant.hub is not None:
+        return _on_hub(name, meant.hub, None, notify)
+    assert meant.path is not None, "a name means one of the three"
+    if not is_checkpoint(meant.path):
         raise UsageError(
-            "option-empty",
-            f"The name is empty; name a folder, or a branch of {family.name}: {', '.join(family.branches)}.",
+            "branch-unknown", f"There is no checkpoint {meant.path}: name a folder, or a .gguf file, that exists."
         )
-    name = name_in_history(name_or_path, family)
-    if name_or_path in family.branches:
-        return Target(name, _branch_folder(name_or_path, family, paths))
-    folder = Path(name_or_path)
-    if _is_there(folder):
-        from q36eval.checkpoints.reader import check_folder
+    from q36eval.checkpoints.reader import check_folder
 
-        check_folder(folder)  # before any run is begun, which nothing could resume
-        return Target(name, real_path(folder))
-    raise UsageError(
-        "branch-unknown",
-        f"The family {family.name} has no branch {name_or_path!r}, and there is no such folder; "
-        f"its branches are: {', '.join(family.branches)}.",
-    )
+    check_folder(meant.path)  # before any run is begun, which nothing could resume
+    return Target(name, real_path(meant.path))
 
 
-def name_in_history(name_or_path: str, family: Family) -> str:
-    """The name that a branch goes by in history, whether or not its weights are here: its alias, or a folder's path.
+def _on_hub(name: str, source: HubName, branch: Branch | None, notify: Notify | None) -> Target:
+    snapshot = located(source) if notify is None else fetch(source, notify)
+    if snapshot is None:
+        size = "" if branch is None or branch.size_gib is None else f" (about {branch.size_gib:g} GiB)"
+        raise UsageError("weights-missing", f"The weights of {hub_name(source)}{size} are not on this machine.")
+    return Target(name, snapshot.place, snapshot)
 
-    Two folders called `release` are two branches; one that is built again, or a link to the newest build, stays one.
+
+def name_in_history(name: str, family: Family | None, paths: Paths) -> str:
+    """The name that a branch goes by in history, whether or not its weights are here.
+
+    Raises:
+        UsageError: it may mean several things.
     """
-    if name_or_path in family.branches:
-        return name_or_path
-    return str(absolute_path(name_or_path)) if Path(name_or_path).exists() else kept_name(name_or_path)
+    try:
+        return meaning(name, family, paths).name(family)
+    except UsageError as error:
+        if error.code == "name-ambiguous":
+            raise
+        return name
 
 
-def kept_name(named: str) -> str:
+def kept_name(named: str, paths: Paths | None = None) -> str:
     """The name in history where no family is chosen: a path is made absolute, a name without a slash stays."""
-    return str(absolute_path(named)) if "/" in named else named
+    if "/" not in named and not named.endswith(".gguf"):
+        return named
+    return meaning(named, None, paths or Paths.default()).name(None)
 
 
-def _is_there(path: Path) -> bool:
-    """Whether a folder, or a GGUF file, is there."""
-    return path.is_dir() or (path.suffix == ".gguf" and path.exists())
+def recorded_family(named: str | None, branch: str, paths: Paths, history: "History") -> tuple[Family, str]:
+    """The family and the name that a branch goes by in history.
+
+    A branch that no family lists has the family of its newest run, which was derived from the reference of that run.
+
+    Raises:
+        UsageError: no family is chosen and no run tells it, or as `chosen_family`.
+    """
+    chosen = chosen_family(named, paths)
+    meant = _meant(branch, chosen, paths, named is None) if chosen is not None or "/" in branch else None
+    if named is None and meant is not None and meant.family is not None:
+        return meant.family, meant.branch
+    name = name_in_history(branch, chosen, paths)
+    own = chosen is not None and history.list_runs(family=chosen.name, branch=name, limit=1)
+    runs = [] if named is not None or own else history.list_runs(branch=name, limit=1)
+    if not runs:
+        return chosen or declared_family(named, paths), name
+    if runs[0].family in (family.name for family in shipped_families(paths)):
+        return load_family(runs[0].family, paths), name
+    return _family(runs[0].family, runs[0].family, CONTEXT_LENGTH, name), name
+
+
+def _family(name: str, base_model: str, context_length: int, reference: str) -> DerivedFamily:
+    return DerivedFamily(
+        name=name,
+        base_model=base_model,
+        architectures=(),
+        context_length=context_length,
+        reference=REFERENCE,
+        suite=STANDARD if STANDARD in shipped_suites() else "quick",
+        policy=STANDARD,
+        branches={REFERENCE: Branch(source=Source(path=reference), description="The reference.", scheme="")},
+    )
 
 
 def _branch_folder(name: str, family: Family, paths: Paths) -> Path:
     branch = family.branches[name]
-    if branch.source.path is None:
-        size = "" if branch.size_gib is None else f" (about {branch.size_gib:g} GiB)"
-        raise UsageError(
-            "weights-missing",
-            f"The weights of {family.name}/{name}, {branch.source}{size}, are not on this machine; "
-            f"download that revision and name its folder instead of {name!r}.",
-        )
+    assert branch.source.path is not None, "branches on the Hub are downloaded"
     folder = paths.repository / branch.source.path
     if folder.parent == paths.data / "sandbox":
         from q36eval.app.sandbox import build
@@ -182,7 +308,7 @@ def _branch_folder(name: str, family: Family, paths: Paths) -> Path:
 
             check_fetched(folder.name, paths)
         return build(folder.name, paths.sandbox, paths.built)
-    if not _is_there(folder):
+    if not is_checkpoint(folder):
         raise UsageError(
             "folder-missing",
             f"The folder {folder} of branch {name!r} is missing; restore it or correct the family file.",

@@ -1,10 +1,12 @@
 """What one deployment answered to one canary, judged: what was wrong with it, its least margin, where answers part."""
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from q36eval.canaries.cases import Case
 from q36eval.canaries.checks import (
+    QWEN3_XML,
     Decision,
     Failure,
     NotJudgedError,
@@ -21,6 +23,9 @@ from q36eval.probes import Digest
 from q36eval.records import Answer
 
 THINK_START, THINK_END = "<think>", "</think>"
+CHANNEL, FINAL = "<|channel|>", "<|channel|>final<|message|>"
+_ANALYSIS = re.compile(r"<\|channel\|>analysis<\|message\|>(?:(?!<\|channel\|>).)*?<\|end\|>", re.DOTALL)
+"""A thought in harmony, the format of GPT-OSS, whose answers are messages in channels."""
 TOOL_CHECKS = frozenset({"tool_call", "tool_calls", "no_tool_call"})
 """Checks of answers that may call tools: whether a call was made, and by its schema, is told of them."""
 
@@ -34,8 +39,16 @@ SHOWN_TOKEN_CHARACTERS = 40
 def answer_of(case: Case, text: str) -> tuple[int, str]:
     """Where in a raw answer that what counts begins, and that: all of it, or what follows the reasoning.
 
-    An answer whose reasoning never ends has none: its end, and the empty text.
+    An answer whose reasoning never ends has none: its end, and the empty text. In harmony it is the message in the
+    channel `final`, or the messages after the last thought.
     """
+    if CHANNEL in text:
+        thoughts = [thought.end() for thought in _ANALYSIS.finditer(text)]
+        start = thoughts[-1] if thoughts else 0
+        final = text.find(FINAL, start)
+        start = final + len(FINAL) if final >= 0 else start
+        unended = final < 0 and text.startswith(f"{CHANNEL}analysis<|message|>", text.find(CHANNEL, start))
+        return (len(text), "") if unended else (start, text[start:])
     if not case.generation.enable_thinking:
         return 0, text
     _, end, answer = text.partition(THINK_END)
@@ -56,7 +69,7 @@ def judge(case: Case, text: str, finish_reason: str) -> list[Failure]:
     mark = next((mark for mark in (THINK_START, THINK_END) if mark in text), None)
     if mark is not None and not case.generation.enable_thinking:
         failures.append(Failure("generation", "thought", "answer", f"{mark} is in the answer, and thinking is off"))
-    if case.generation.enable_thinking and THINK_END not in text:
+    if case.generation.enable_thinking and THINK_END not in text and CHANNEL not in text:
         message = f"the reasoning never ends with {THINK_END}"
         return [*failures, Failure("generation", "no_answer", "end", message)]
     _, answer = answer_of(case, text)
@@ -95,7 +108,7 @@ def _of_calls(case: Case, text: str) -> dict[str, Any]:
     if not TOOL_CHECKS & set(case.checks):
         return {}
     _, answer = answer_of(case, text)
-    return {"schema_ok": calls_fit(answer, case.tools)}
+    return {"schema_ok": calls_fit(answer, case.tools, case.expected.get("tool_format", QWEN3_XML))}
 
 
 def branch_answer(case: Case, error: str | None, generated: Generated | None) -> Answer:

@@ -10,7 +10,7 @@ from pydantic import ValidationError
 
 from q36eval.canaries.checks import CHECKS, CHECKS_VERSION, QWEN3_XML, run_checks
 from q36eval.canaries.generators import GENERATORS
-from q36eval.canaries.generators.tools import hermes_text
+from q36eval.canaries.generators.tools import calls_text
 from q36eval.canaries.specification import (
     CanarySpec,
     Family,
@@ -18,6 +18,7 @@ from q36eval.canaries.specification import (
     GenerationSettings,
     unusable,
 )
+from q36eval.chat import with_call_ids
 from q36eval.config.family import ToolFormat
 from q36eval.errors import UsageError
 from q36eval.examples import ChatExample, draw
@@ -132,13 +133,29 @@ def _what_was_said(spec: CanarySpec, prompt: ChatExample | FixedPrompt) -> dict[
     return {"known": [text for text in said if text]} if "known" in _keys_read(spec.checks) else {}
 
 
-def in_format(case: Case, tool_format: ToolFormat) -> Case:
-    """The question as it is judged of models whose chat template writes tool calls in that format."""
-    if tool_format == QWEN3_XML or "tool_format" not in _keys_read(case.checks):
+def in_format(case: Case, tool_format: ToolFormat | None, *, system: bool = True) -> Case:
+    """The question as models are asked it whose chat template writes tool calls in that format.
+
+    Without a `system` role its text is put at the head of the first user message.
+    """
+    if not system and case.messages[0]["role"] == "system":
+        case = replace(case, messages=_without_system(*case.messages))
+    if tool_format is None or tool_format == QWEN3_XML or "tool_format" not in _keys_read(case.checks):
         return case
-    calls = case.expected.get("calls", [case.expected])
-    answer = "\n".join(hermes_text(call["name"], call["arguments"]) for call in calls)
-    return replace(case, expected={**case.expected, "tool_format": tool_format}, answer=answer)
+    wanted = case.expected.get("calls", [case.expected])
+    calls = [(call["name"], call["arguments"]) for call in wanted if call.get("name") is not None]
+    return replace(
+        case,
+        messages=tuple(with_call_ids(case.messages)),
+        expected={**case.expected, "tool_format": tool_format},
+        answer=calls_text(calls, tool_format) if calls else case.answer,
+    )
+
+
+def _without_system(system: dict[str, Any], *messages: dict[str, Any]) -> tuple[dict[str, Any], ...]:
+    first = next(at for at, message in enumerate(messages) if message["role"] == "user")
+    user = {**messages[first], "content": f"{system['content']}\n\n{messages[first]['content']}"}
+    return (*messages[:first], user, *messages[first + 1 :])
 
 
 def draws(family: Family, name: str) -> list[ChatExample]:

@@ -92,16 +92,21 @@ class CanaryProbe(Probe):
     does_without_scores = True  # of margins then, and of the choices where two answers part
 
     def __init__(
-        self, specs: Sequence[CanarySpec], own: Sequence[CanarySpec] = (), tool_format: ToolFormat = QWEN3_XML
+        self,
+        specs: Sequence[CanarySpec],
+        own: Sequence[CanarySpec] = (),
+        tool_format: ToolFormat | None = QWEN3_XML,
+        *,
+        system: bool = True,
     ) -> None:
         """`specs` are the canaries that ship, `own` a person's beside them: never in one batch with those.
 
-        `tool_format` is how the chat template of the models writes tool calls.
+        `tool_format` is how the chat template of the models writes tool calls, `system` whether it has that role.
         """
         self.specs = (*specs, *own)
         parts = {SHIPPED: specs, OWN: own}
         self._cases = {
-            part: [in_format(case, tool_format) for spec in part_specs for case in cases_of(spec)]
+            part: [in_format(case, tool_format, system=system) for spec in part_specs for case in cases_of(spec)]
             for part, part_specs in parts.items()
         }
         self._questions: dict[str, _Question] = {}

@@ -2,8 +2,9 @@
 
 import inspect
 import math
+import random
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import Annotated, Any, Literal
@@ -12,8 +13,10 @@ from pydantic import BaseModel, ConfigDict, Field, StrictBool, ValidationError, 
 
 from q36eval.canaries.checks import CHECKS, NotJudgedError, check_json_value, check_tools, run_checks
 from q36eval.canaries.generators import GENERATORS
-from q36eval.config import Answering, SamplingSettings
+from q36eval.config import Family as ModelFamily
+from q36eval.config import SamplingSettings
 from q36eval.errors import UsageError
+from q36eval.examples import draw
 from q36eval.files import read_yaml
 from q36eval.records import Lane
 
@@ -250,13 +253,17 @@ def load_specs(
     return chosen if n is None else [_resized(spec, n) for spec in chosen]
 
 
-def for_family(specs: Iterable[CanarySpec], answers: Answering) -> list[CanarySpec]:
-    """The canaries with the budgets and the sampling that a family of models is to be asked with.
+REASONING_TOKENS = 2048
+"""What an answer may take more where a model always reasons first and its family says nothing of it."""
+
+
+def for_family(specs: Iterable[CanarySpec], models: ModelFamily) -> list[CanarySpec]:
+    """The canaries that a family of models can be asked (see `why_not_asked`), with its budgets and sampling.
 
     Raises:
         UsageError: a budget for a skill that no canary asks for.
     """
-    specs = list(specs)
+    specs, answers = list(specs), models.answers
     if answers.budgets:
         known = {spec.skill for spec in (*_shipped().values(), *specs)}
         unknown = [skill for budget in answers.budgets for skill in budget.skills if skill not in known]
@@ -266,7 +273,55 @@ def for_family(specs: Iterable[CanarySpec], answers: Answering) -> list[CanarySp
                 f"The family file sets a budget for {unknown[0]!r}, a skill that no canary has; choose from "
                 f"{', '.join(sorted(known))}.",
             )
-    return [spec.model_copy(update={"generation": _generation_for(spec, answers)}) for spec in specs]
+    asked = [spec for spec in specs if why_not_asked(spec, models) is None]
+    return [spec.model_copy(update={"generation": _generation_for(spec, models)}) for spec in asked]
+
+
+def why_not_asked(spec: CanarySpec, models: ModelFamily) -> str | None:
+    """What the chat template of a family lacks for a canary to be asked and judged; None where it lacks nothing."""
+    template = models.template
+    if not template.present:
+        return "is missing or cannot be used"
+    if spec.generation.enable_thinking and template.thinking == "never":
+        return "has no switch for reasoning"
+    if template.tools and template.results and models.tool_format is not None:
+        return None
+    messages, tools = _asked_first(spec)
+    if tools and not template.tools:
+        return "does not write the offered tools"
+    if tools and models.tool_format is None:
+        return "writes tool calls in a format that is not parsed"
+    if not template.results and any(message["role"] == "tool" for message in messages):
+        return "does not write earlier tool calls with their results"
+    return None
+
+
+def not_judged(specs: Iterable[CanarySpec], models: ModelFamily) -> tuple[str, ...]:
+    """For people: which canaries are not judged because of a family's chat template, and how others are asked."""
+    reasons: dict[str, list[str]] = {}
+    for spec in specs:
+        if (reason := why_not_asked(spec, models)) is not None:
+            reasons.setdefault(reason, []).append(spec.id)
+    sentences = [
+        f"Not judged, since the chat template of {models.name} {reason}: {len(ids)} canaries ({', '.join(ids)})."
+        for reason, ids in reasons.items()
+    ]
+    if models.template.present and not models.template.system:
+        role = f"The chat template of {models.name} has no system role"
+        sentences.append(f"{role}: system messages are put at the head of the first user message.")
+    if models.template.thinking == "always":
+        sentences.append(f"{models.name} always reasons first: its canaries have a larger budget of tokens.")
+    return tuple(sentences)
+
+
+def _asked_first(spec: CanarySpec) -> tuple[Sequence[dict[str, Any]], Sequence[dict[str, Any]]]:
+    """Messages and tools of the first question; the others of a canary are of the same kind."""
+    if spec.family is None:
+        prompt = (spec.must_pass or [])[0]
+        return prompt.messages, prompt.tools
+    generator = partial(GENERATORS[spec.family.generator], **spec.family.settings)
+    example = draw(generator, random.Random(spec.family.seed), spec.family.split)
+    return example.messages, example.tools
 
 
 @cache
@@ -275,9 +330,13 @@ def _shipped() -> Mapping[str, CanarySpec]:
     return MappingProxyType(_read_folder(SPECS_FOLDER, {}))
 
 
-def _generation_for(spec: CanarySpec, answers: Answering) -> GenerationSettings:
-    settings, thinking = spec.generation, answers.thinking
-    tokens = answers.tokens_of(spec.skill)
+def _generation_for(spec: CanarySpec, models: ModelFamily) -> GenerationSettings:
+    settings, thinking = spec.generation, models.answers.thinking
+    tokens = models.answers.tokens_of(spec.skill)
+    if models.template.thinking == "always" and not settings.enable_thinking:
+        reasoning = REASONING_TOKENS if thinking is None else thinking.tokens
+        budget = min((tokens or settings.max_new_tokens) + reasoning, models.context_length // 2)
+        return settings.model_copy(update={"enable_thinking": True, "max_new_tokens": budget})
     if settings.enable_thinking and thinking is not None:
         tokens = thinking.tokens
         if settings.sampling is not None and thinking.sampling is not None:

@@ -7,6 +7,9 @@ from pydantic import ValidationError
 
 from q36eval.records import ProbeName, Record
 
+NOT_JUDGED = "not_judged"
+"""Where a run's provenance holds the sentences of `recorded_not_judged`."""
+
 
 class MeasuredOn(Record):
     """The items behind the figures of one slice.
@@ -24,12 +27,13 @@ class MeasuredOn(Record):
 class Subject(Record):
     """The branch by what it is called in public: the model it was made from, its repository, how it was quantized.
 
-    `reference` is what it was compared with, in words.
+    `commit` is set where the files came from the Hub. `reference` is what it was compared with, in words.
     """
 
     base_model: str
     repository: str | None = None
     revision: str | None = None
+    commit: str | None = None
     scheme: str | None = None
     reference: str | None = None
 
@@ -40,6 +44,12 @@ def recorded_subject(provenance: Mapping[str, Any]) -> Subject | None:
         return Subject.model_validate(provenance["subject"])
     except (KeyError, ValidationError):
         return None
+
+
+def recorded_not_judged(provenance: Mapping[str, Any]) -> tuple[str, ...]:
+    """For people: which canaries a run left out because of the models' chat template, and why."""
+    sentences = provenance.get(NOT_JUDGED)
+    return tuple(map(str, sentences)) if isinstance(sentences, list) else ()
 
 
 def recorded(

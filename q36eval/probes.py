@@ -132,6 +132,9 @@ class Probe(ABC):
     measured_on: Mapping[str, MeasuredOn] = {}
     """What the figures of each slice are measured on, where the probe knows it better than its request."""
 
+    not_judged: Sequence[str] = ()
+    """For people: what is left out because of the models' chat template, and why."""
+
     kind: ClassVar[Kind] = "answers"
     follows_up: ClassVar[bool] = False
     """Whether the class has a `follow_up` of its own. Where not, no digest is read for it."""

@@ -12,6 +12,9 @@ from typing import Any
 PACKAGES = ("q36eval", "torch", "transformers", "compressed-tensors", "safetensors", "tokenizers", "lm-eval", "numpy")
 CHANGED = "changed"
 """Where a run's provenance says that a checkpoint changed under it: what it measured may be of two."""
+OPTIONS = "options"
+"""Where a run's provenance keeps the gate's options, by the parameter's name. They may hold paths of this machine, so
+that no report shows them."""
 OTHER_REPOSITORY = ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_COMMON_DIR", "GIT_OBJECT_DIRECTORY")
 """What git hands to a hook: with these it would tell of the repository that the hook is run for."""
 

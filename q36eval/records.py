@@ -21,8 +21,9 @@ class Record(BaseModel):
 
 
 def branch_title(family: str, branch: str) -> str:
-    """A branch as it is called wherever no family is named: `FAMILY/BRANCH`, or a folder's absolute path."""
-    return branch if branch.startswith("/") else f"{family}/{branch}"
+    """A branch as it is called wherever no family is named: `FAMILY/BRANCH`, `ORG/NAME@REVISION`, or a folder's
+    absolute path."""
+    return branch if "/" in branch else f"{family}/{branch}"
 
 
 class Reason(NamedTuple):

@@ -15,8 +15,11 @@ from q36eval.app.cli.options import (
     Quiet,
     ReferenceOption,
     SuiteOption,
+    note,
     open_history,
     print_json,
+    resolve_reference,
+    show_targets,
     texts_of,
 )
 from q36eval.app.targets import family_of, resolve
@@ -58,9 +61,11 @@ def attribute(
     from q36eval.run.serving_error import ServingPlan
 
     paths = Paths.default()
-    chosen = family_of(family, paths, branch, reference)
-    target = resolve(branch, chosen, paths)
-    against = resolve(reference or chosen.reference, chosen, paths).folder
+    chosen = family_of(family, paths, branch, reference, notify=note)
+    target, base = resolve(branch, chosen, paths, note), resolve_reference(reference, None, chosen, paths)
+    show_targets([target], base)
+    assert base is not None, "without a pack it is on this machine"
+    against = base.folder
     suite, corpus = texts_of(chosen, suite, corpus, paths)
     if engine.kind == IN_PROCESS and engine.workers is not None:
         raise UsageError("option-conflict", "Parts are exchanged in one process; leave --workers out.")

@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from q36eval.app.cli.options import FamilyOption, JsonOption, print_json
-from q36eval.app.targets import load_family
+from q36eval.app.targets import declared_family
 from q36eval.config import Family
 from q36eval.config.paths import Paths
 
@@ -25,7 +25,7 @@ def branches(
 
     One branch with its recipe, published figures and needs.
     """
-    chosen = load_family(family, Paths.default())
+    chosen = declared_family(family, Paths.default())
     if name is not None:
         _describe(chosen, name, as_json)
         return

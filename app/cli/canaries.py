@@ -19,7 +19,7 @@ from q36eval.app.cli.options import (
     SuiteOption,
     print_json,
 )
-from q36eval.app.targets import load_family
+from q36eval.app.targets import declared_family
 from q36eval.config import Family
 from q36eval.config.paths import Paths
 from q36eval.engines import EngineOptions
@@ -115,7 +115,7 @@ def list_canaries(
     from q36eval.canaries.specification import draws_per_family, load_specs
 
     paths = Paths.default()
-    chosen = load_family(family, paths)
+    chosen = declared_family(family, paths)
     draws = draws_per_family(suite or chosen.suite)
     specs = load_specs(own=own, skills=None, n=draws)
     rows = [_row(spec, chosen) for spec in specs]

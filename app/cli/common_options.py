@@ -1,20 +1,40 @@
 """What every command takes, before and after its name: where state and history are, how much is said, colour."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from types import MethodType
 from typing import Annotated, Any
 
 import typer
 
 from q36eval.app.cli.engine_options import argument_names
-from q36eval.app.cli.options import Quiet
+from q36eval.app.cli.options import Quiet, given_options, note
+from q36eval.config import Project
 from q36eval.config.paths import HISTORY, STATE
+from q36eval.engines import EngineOptions, opens_checkpoints
 from q36eval.engines.base import ENGINE_ARG
 from q36eval.errors import UsageError
 
-NO_HISTORY = ("branches", "data", "sandbox", "policy list", "policy explain")
+NO_HISTORY = ("branches", "init", "data", "sandbox", "policy list", "policy explain")
 """Commands, and groups of them, that read and write none: they do not take `--history`."""
+
+ENGINE = ("device", "kind", "engine_arguments")
+MODEL = ("reference", "reference_pack", "suite", "policy", "lane")
+"""What belongs to the project's family, and so gives way to another one that the command line names."""
+OF_PROJECT: dict[str, tuple[str, ...]] = {
+    "gate": (*MODEL, *ENGINE, "out"),
+    **dict.fromkeys(("kl", "evals", "canaries"), ("reference", "reference_pack", "suite", *ENGINE)),
+    "attribute": ("reference", "suite", "device"),
+    "inspect": ("reference",),
+    "reference capture": ("reference", "suite", *ENGINE),
+    "canaries list": ("suite",),
+    "policy check": ("suite",),
+    "review waive": ("policy",),
+}
+"""The parameters of each command whose default the project file may give; the family is read where one is chosen."""
+PROJECT_KEYS = {"kind": "engine", "lane": "lanes"}
+"""Keys of the project file that are called otherwise than the parameter."""
 
 
 def with_everywhere(program: Any) -> Any:
@@ -25,9 +45,32 @@ def with_everywhere(program: Any) -> Any:
         command.params += [state, *([history] if reads else []), quiet, no_color]
         for parameter in command.params:
             _name_value(parameter)
+        if name in OF_PROJECT:
+            command.invoke = partial(_invoke_with_project, command, command.invoke, OF_PROJECT[name])
         if any(ENGINE_ARG in parameter.opts for parameter in command.params):
             command.format_epilog = MethodType(_format_epilog, command)
     return program
+
+
+def _invoke_with_project(command: Any, invoke: Callable[[Any], Any], names: tuple[str, ...], context: Any) -> Any:
+    """Run the command with the project file's defaults; a run that is resumed goes on with its own options."""
+    given, project = given_options(context), Project.here()
+    held_back = {*given, *(MODEL if "family" in given else ()), *(ENGINE[2:] if "kind" in given else ())}
+    if "resume" in given:
+        names = ("out",)
+    if not {"reference", "reference_pack"}.isdisjoint(given):
+        held_back |= {"reference", "reference_pack"}
+    if command.name == "capture" and project.engine is not None:
+        held_back |= set() if opens_checkpoints(EngineOptions(kind=project.engine)) else {*ENGINE[1:]}
+    used = []
+    for parameter in command.params:
+        key = PROJECT_KEYS.get(parameter.name, parameter.name)
+        if parameter.name in names and parameter.name not in held_back and (value := getattr(project, key)):
+            context.params[parameter.name] = parameter.process_value(context, value)
+            used.append(key)
+    if used:
+        note(f"{project.file} gives {', '.join(used)}.")
+    return invoke(context)
 
 
 def _commands(command: Any, name: str) -> Iterator[tuple[str, Any]]:

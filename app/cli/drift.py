@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from q36eval.app.cli.options import FamilyOption, JsonOption, Quiet, open_history, print_json
-from q36eval.app.targets import kept_name, load_family
+from q36eval.app.targets import declared_family, recorded_family
 from q36eval.config import Family
 from q36eval.config.paths import Paths
 from q36eval.errors import ExitCode, UsageError
@@ -44,12 +44,13 @@ def drift(
     that the policy judges is paired with the blessed run, item by item. Without --branch, every branch of the family
     is reported, and the worst one that has a blessed run sets the exit code.
     """
-    chosen, history = load_family(family, Paths.default()), open_history()
+    paths, history = Paths.default(), open_history()
     if branch is None:
         if metric is not None or everything:
             raise UsageError("option-missing", "--metric and --all need one branch; name it with --branch.")
-        return _of_all(history, chosen, as_json)
-    return _of_one(history, chosen, kept_name(branch), metric, everything, as_json)
+        return _of_all(history, declared_family(family, paths), as_json)
+    chosen, name = recorded_family(family, branch, paths, history)
+    return _of_one(history, chosen, name, metric, everything, as_json)
 
 
 def _of_all(history: "History", family: Family, as_json: bool) -> int:

@@ -1,7 +1,8 @@
 """`q36eval gate`: measure branches and decide."""
 
 import sys
-from contextlib import closing
+from collections.abc import Iterator
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -25,13 +26,16 @@ from q36eval.app.cli.options import (
     note,
     open_history,
     resolve_reference,
+    show_targets,
 )
 from q36eval.app.cli.report_formats import clear_reports
+from q36eval.app.cli.resuming import continue_with, kept_options, kept_policy, kept_template, project_template
 from q36eval.app.cli.streams import kept_in_history
-from q36eval.app.targets import load_family
+from q36eval.app.names import meaning
+from q36eval.app.targets import chosen_family, family_of
 from q36eval.config.paths import Paths
 from q36eval.engines import EngineOptions
-from q36eval.errors import UsageError
+from q36eval.errors import Q36Error, UsageError
 from q36eval.interrupts import surviving_hangup
 from q36eval.records import Lane, ProbeName
 from q36eval.run.request import CanaryChoice, Request, Target, probes_for
@@ -47,18 +51,30 @@ class GateCommand(TyperCommand):
         """Remove the reports first, then run."""
         from q36eval.app.cli.github_output import announcing
 
-        branches, as_json = ctx.params["branch"], ctx.params["as_json"]
+        branches, as_json = ctx.params["branch"] or [], ctx.params["as_json"]
         kept_in_history()
         if not ctx.params["plan"]:
-            clear_reports(ctx.params["out"], branches)
+            several = [*branches, *_names(branches, ctx.params["family"])] if branches[1:] else branches
+            clear_reports(ctx.params["out"], several)
         with announcing(branches, sys.stderr if as_json else sys.stdout):
+            if ctx.params["resume"] is not None:
+                continue_with(ctx)
             return super().invoke(ctx)
+
+
+def _names(branches: list[str], family: str | None) -> Iterator[str]:
+    """The branches' names in history, as far as they are known before anything is checked."""
+    paths = Paths.default()
+    for branch in branches:
+        with suppress(Q36Error):
+            yield meaning(branch, chosen_family(family, paths), paths, everywhere=True).name(None)
 
 
 @engine_options()
 def gate(
-    branch: BranchOption,
+    context: typer.Context,
     engine: EngineOptions,
+    branch: BranchOption = None,
     reference: ReferenceOption = None,
     reference_pack: ReferencePackOption = None,
     family: FamilyOption = None,
@@ -79,7 +95,9 @@ def gate(
         list[ProbeName] | None,
         typer.Option(help="Skip this probe; its criteria cannot pass."),
     ] = None,
-    resume: Annotated[str | None, typer.Option(help="Continue this interrupted run.", metavar="RUN")] = None,
+    resume: Annotated[
+        str | None, typer.Option(help="Continue this interrupted run; no other option is needed.", metavar="RUN")
+    ] = None,
     out: Annotated[
         Path | None, typer.Option(help="Write the reports into this folder.", metavar="PATH", parser=folder_to_write)
     ] = None,
@@ -112,16 +130,21 @@ def gate(
     from q36eval.run.preflight import Problem, collecting, crowded, problems, refuse
 
     with surviving_hangup():
+        if not branch:
+            raise UsageError("branch-required", "Name the branch to judge: q36eval gate --branch NAME.")
         output = Output(announced=in_workflow(), as_json=as_json, branches=len(branch))
         if resume is not None and len(branch) != 1:
-            raise UsageError("option-conflict", "--resume continues one run; give exactly one --branch with it.")
+            raise UsageError("option-conflict", "--resume continues one run; give at most one --branch with it.")
         paths = Paths.default()
-        chosen = load_family(family, paths)
+        begun = None if resume is None else open_history(paths).get_run(resume)
+        without = reference_pack is not None or begun is not None
+        chosen = family_of(family, paths, branch, reference, needs_reference=not without, notify=note)
         suite_name = suite or chosen.suite
         branches = Branches(branch, chosen, paths, waivers_from, None if plan else out)
         unknown: list[Problem] = []
         with collecting(unknown):
-            rules = load_policy(policy, chosen, paths, suite_name)
+            kept = None if policy is not None or begun is None else kept_policy(begun)
+            rules = kept or load_policy(policy, chosen, paths, suite_name)
             if unjudged := [each.value for each in lane or () if each not in rules.lanes]:
                 raise UsageError("lane-not-judged", f"Policy {rules.name} has no criterion for {', '.join(unjudged)}.")
         if unknown:  # report at once which other names are
@@ -147,9 +170,11 @@ def gate(
         with collecting(found):
             against = resolve_reference(reference, reference_pack, chosen, paths)
         refuse(problem for problem in found if problem.code == "branch-unknown")  # whatever else is wrong
+        show_targets(branches.targets, against)
+        template = project_template(family) if begun is None else kept_template(begun)
 
         def request(branch: Target, waivers_from: "WaiverSource | None" = None) -> Request:
-            own = rules.for_lanes(chosen.lanes_of(branch.name, lane))
+            own = rules if kept and not lane else rules.for_lanes(chosen.lanes_of(branch.name, lane))
             return Request(
                 family=chosen,
                 branch=branch,
@@ -167,6 +192,8 @@ def gate(
                 canaries=CanaryChoice(own=canaries, draws=draws),
                 waivers_from=waivers_from,
                 require_sign_off=require_sign_off,
+                template=template,
+                options=kept_options(context, chosen, branch, against),
             )
 
         if any(problem.blocks for problem in found):  # nothing can be measured: report at once what else is wrong

@@ -63,7 +63,7 @@ class Branches:
             UsageError: the waiver file is missing or malformed.
         """
         self._named, self._family, self._paths = named, family, paths
-        self._names = [name_in_history(name, family) for name in named]
+        self._names = [name_in_history(name, family, paths) for name in named]
         self._waivers_from = waivers_from
         self._waivers = {} if waivers_from is None else read_waivers(waivers_from, datetime.now(UTC).date())
         for sentence in strangers(self._waivers, family, self._names):
@@ -82,13 +82,18 @@ class Branches:
         target = self._targets[0]
         return Target(self._names[0], Path(self._named[0])) if isinstance(target, Q36Error) else target
 
+    @property
+    def targets(self) -> list[Target]:
+        """The checkpoints that are here."""
+        return [target for target in self._targets if isinstance(target, Target)]
+
     def resolve(self) -> "list[Problem]":
         """Find the branches' checkpoints before anything is measured; a problem for each one where none is here."""
         from q36eval.run.preflight import Problem
 
         for name in self._named:
             try:
-                self._targets.append(resolve(name, self._family, self._paths))
+                self._targets.append(resolve(name, self._family, self._paths, note))
             except Q36Error as error:
                 self._targets.append(error)
         errors = [target for target in self._targets if isinstance(target, Q36Error)]

@@ -3,8 +3,7 @@
 import json
 from typing import TYPE_CHECKING
 
-from q36eval.app.cli.options import load_policy, print_json
-from q36eval.app.targets import load_family
+from q36eval.app.cli.options import print_json
 from q36eval.config.paths import Paths
 from q36eval.errors import ExitCode
 from q36eval.provenance import provenance
@@ -78,10 +77,11 @@ def _other_versions(run: "RunRecord") -> list[str]:
 
 def show_under_policy(history: "History", record: "RunRecord", policy: str, as_json: bool) -> int:
     """Print what another policy says of a run, lane by lane that was judged; returns the exit code of such a gate."""
+    from q36eval.app.policies.files import policy_file
     from q36eval.app.reviewing.replay import retry
+    from q36eval.gate.policy_file import read_policy
 
-    paths = Paths.default()
-    rules = load_policy(policy, load_family(None, paths), paths)
+    rules = read_policy(policy_file(policy, Paths.default()))
     judged = () if record.report is None else tuple(lane.lane for lane in record.report.lanes)
     retrial = retry(history, record, rules.for_lanes(judged))
     if as_json:

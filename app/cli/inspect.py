@@ -1,7 +1,6 @@
 """`q36eval inspect`: is a checkpoint what it says it is, and how far is it from the reference and from another?"""
 
 import json
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -14,10 +13,12 @@ from q36eval.app.cli.options import (
     Quiet,
     ReferenceOption,
     SchemeOption,
+    note,
     open_history,
     print_json,
+    show_targets,
 )
-from q36eval.app.targets import DerivedFamily, belongs, family_of, resolve
+from q36eval.app.targets import DerivedFamily, belongs, family_of, reference_of_family, resolve
 from q36eval.config import Family
 from q36eval.config.paths import Paths
 from q36eval.errors import ExitCode, UsageError
@@ -45,16 +46,17 @@ def inspect(
     from q36eval.run.weights import names_of, promises_of
 
     paths = Paths.default()
-    chosen = family_of(family, paths, checkpoint, reference, needs_reference=False)
-    target = resolve(checkpoint, chosen, paths)
+    chosen = family_of(family, paths, checkpoint, reference, needs_reference=False, notify=note)
+    target = resolve(checkpoint, chosen, paths, note)
     base = _reference(reference, target, chosen, paths)
+    show_targets([target], base)
     with ConsoleProgress() as progress:
         from q36eval.checkpoints.inspection import inspect_checkpoint
 
         progress.stage("inspecting the checkpoint", 1)
         inspection = inspect_checkpoint(
             target.folder,
-            base,
+            None if base is None else base.folder,
             workers,
             promises_of(chosen, target.name),
             family_template(chosen, target.name),
@@ -72,14 +74,14 @@ def inspect(
     return int(ExitCode.FAIL if inspection.blocking else ExitCode.PASS)
 
 
-def _reference(named: str | None, target: Target, family: Family, paths: Paths) -> Path | None:
+def _reference(named: str | None, target: Target, family: Family, paths: Paths) -> Target | None:
     """The reference named, else the family's where the checkpoint can be one of it and it is on this machine."""
     if named is not None:
-        return resolve(named, family, paths).folder
+        return resolve(named, family, paths, note)
     if isinstance(family, DerivedFamily):
         return None
     try:
-        reference = resolve(family.reference, family, paths).folder
+        reference = reference_of_family(family, paths)
     except UsageError:
         return None
     return reference if target.name in family.branches or belongs(target.folder, family, paths) else None

@@ -23,6 +23,7 @@ from q36eval.app.cli import (
     evals,
     gate,
     history,
+    init,
     inspect,
     kl,
     policy,
@@ -78,6 +79,7 @@ def _program(
 
 app.command("gate", cls=gate.GateCommand)(gate.gate)
 app.command("branches")(branches.branches)
+app.command("init")(init.init)
 app.command("inspect")(inspect.inspect)
 app.command("attribute")(attribute.attribute)
 app.command("kl")(kl.kl)

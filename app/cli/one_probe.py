@@ -4,9 +4,9 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from q36eval.app.cli.options import open_history, resolve_reference, texts_of
+from q36eval.app.cli.options import note, open_history, resolve_reference, show_targets, texts_of
 from q36eval.app.cli.streams import kept_in_history
-from q36eval.app.targets import DerivedFamily, family_of, load_family, resolve
+from q36eval.app.targets import DerivedFamily, family_of, resolve
 from q36eval.config.paths import Paths
 from q36eval.errors import ExitCode
 from q36eval.records import ProbeName
@@ -34,14 +34,15 @@ def request_of(
         UsageError: an unknown family, branch or reference.
     """
     paths = Paths.default()
-    chosen = load_family(family, paths)
-    if probe is ProbeName.KL and reference_pack is None:
-        chosen = family_of(family, paths, branch, reference)
+    chosen = family_of(family, paths, branch, reference, needs_reference=reference_pack is None, notify=note)
     suite, corpus = texts_of(chosen, suite, more.pop("corpus", None), paths)
+    target = resolve(branch, chosen, paths, note)
+    against = resolve_reference(reference, reference_pack, chosen, paths)
+    show_targets([target], against)
     return Request(
         family=chosen,
-        branch=resolve(branch, chosen, paths),
-        reference=resolve_reference(reference, reference_pack, chosen, paths),
+        branch=target,
+        reference=against,
         suite=suite,
         policy=None,
         probes=(probe,),

@@ -2,6 +2,8 @@
 
 import os
 import sys
+from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 from tempfile import TemporaryFile
 from typing import TYPE_CHECKING, Annotated, Any
@@ -9,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from q36eval.app.cli.streams import write_document
-from q36eval.app.targets import DerivedFamily, resolve
+from q36eval.app.targets import DerivedFamily, reference_of_family, resolve
 from q36eval.config import Family
 from q36eval.config.paths import Paths
 from q36eval.errors import ExitCode, UsageError
@@ -20,7 +22,8 @@ if TYPE_CHECKING:
     from q36eval.gate import Policy
     from q36eval.history import History
 
-BRANCH_HELP = "Branch name, or path of a checkpoint folder."
+WHAT = "Branch name, FAMILY/BRANCH, ./folder, file.gguf, or ORG/NAME[@REVISION] on the Hub"
+BRANCH_HELP = f"{WHAT}."
 
 
 def _supported(named: Any) -> Any:
@@ -41,29 +44,25 @@ CHECKPOINT: dict[str, Any] = {"callback": _supported, "is_eager": True}
 """What every option and argument has that may name a checkpoint."""
 
 BranchOption = Annotated[
-    list[str],
-    typer.Option("--branch", help="Branch name, or path of a checkpoint folder; repeat it for several.", **CHECKPOINT),
+    list[str] | None,
+    typer.Option("--branch", help=f"{WHAT}; repeat it for several.", **CHECKPOINT),
 ]
 OneBranch = Annotated[str, typer.Option("--branch", help=BRANCH_HELP, **CHECKPOINT)]
 ReferenceOption = Annotated[
     str | None,
-    typer.Option("--reference", help="Reference branch or folder; the family's reference by default.", **CHECKPOINT),
+    typer.Option("--reference", help="Reference, named as a branch is; the family's by default.", **CHECKPOINT),
 ]
 FamilyIfAny = Annotated[
     str | None,
     typer.Option(
         "--family",
-        help="Family name or file; checkpoint folders need none.",
+        help="Family name or file; the project file's by default, and folders and Hub names need none.",
         metavar="NAME|FILE",
     ),
 ]
 FamilyOption = Annotated[
     str | None,
-    typer.Option(
-        "--family",
-        help="Family name or file; the sandbox by default.",
-        metavar="NAME|FILE",
-    ),
+    typer.Option("--family", help="Family name or file; the project file's by default.", metavar="NAME|FILE"),
 ]
 RunArgument = Annotated[str, typer.Argument(help="Run id, unique prefix, or latest.", metavar="RUN")]
 SuiteOption = Annotated[
@@ -158,18 +157,33 @@ class Quiet:
 PRECEDENCE = (ExitCode.USAGE, ExitCode.FAIL, ExitCode.NOT_MEASURED, ExitCode.INCONCLUSIVE, ExitCode.PASS)
 
 
+def given_options(context: Any) -> set[str]:
+    """The parameters that stand on the command line, not those that have a default."""
+    return {name for name in context.params if context.get_parameter_source(name).name == "COMMANDLINE"}
+
+
 def resolve_reference(named: str | None, pack: Path | None, family: Family, paths: Paths) -> Target | None:
-    """The reference's checkpoint: the one named, else the family's; with a pack it need not be on this machine.
+    """The reference's checkpoint: the one named, else the family's; with a pack it need not be on this machine, and is
+    not downloaded.
 
     Raises:
         UsageError: it is needed and not here.
     """
-    try:
-        return resolve(named or family.reference, family, paths)
-    except UsageError:
-        if pack is None or named is not None:
-            raise
-        return None
+    if named is not None:
+        return resolve(named, family, paths, note)
+    if pack is None:
+        return reference_of_family(family, paths, note)
+    with suppress(UsageError):
+        return reference_of_family(family, paths)
+    return None
+
+
+def show_targets(branches: Iterable[Target], reference: Target | None = None) -> None:
+    """Print which bytes are judged, and compared with which."""
+    for role, target in (*(("Branch", branch) for branch in branches), ("Reference", reference)):
+        if target is not None:
+            name = "" if target.name == str(target.folder) else f" {target.name}"
+            note(f"{role}{name}: {target.place}")
 
 
 def texts_of(family: Family, suite: str | None, corpus: Path | None, paths: Paths) -> tuple[str, Path | None]:

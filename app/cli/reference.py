@@ -19,9 +19,12 @@ from q36eval.app.cli.options import (
     ReferenceOption,
     SuiteOption,
     folder_to_write,
+    note,
     print_json,
+    resolve_reference,
+    show_targets,
 )
-from q36eval.app.targets import load_family, resolve
+from q36eval.app.targets import declared_family, family_of
 from q36eval.config.paths import Paths
 from q36eval.engines import IN_PROCESS, EngineOptions
 from q36eval.errors import ExitCode, Q36Error, UsageError
@@ -70,14 +73,20 @@ def capture(
     from q36eval.run.probe_set import Scored
 
     paths = Paths.default()
-    chosen = load_family(family, paths)
+    if reference is None:
+        chosen = declared_family(family, paths)
+    else:
+        chosen = family_of(family, paths, reference, needs_reference=False, notify=note)
     unasked = [name for name in probe or [] if name not in CAPTURED_PROBES]
     if unasked:
         raise UsageError(
             "probe-not-captured", f"The {unasked[0]} probe needs no capture; capture for {', '.join(CAPTURED_PROBES)}."
         )
+    target = resolve_reference(reference, None, chosen, paths)
+    assert target is not None, "without a pack it is on this machine"
+    show_targets([], target)
     wanted = CaptureRequest(
-        reference=resolve(reference or chosen.reference, chosen, paths),
+        reference=target,
         scored=Scored(suite or chosen.suite, chosen.context_length, corpus),
         probes=tuple(name for name in CAPTURED_PROBES if name in (probe or CAPTURED_PROBES)),
         engine=engine,

@@ -17,7 +17,7 @@ from q36eval.app.cli.options import (
     open_history,
     print_json,
 )
-from q36eval.app.targets import load_family, name_in_history
+from q36eval.app.targets import DerivedFamily, chosen_family, recorded_family
 from q36eval.config import Family
 from q36eval.config.paths import Paths
 from q36eval.errors import UsageError
@@ -79,11 +79,10 @@ def waive(
         raise UsageError("reason-required", "A waiver needs an owner and a reason.")
     until = _date(expires)
     effecting.check_expiry(until, today)
-    chosen = load_family(family, paths)
-    name = name_in_history(branch, chosen)
+    history = open_history(paths)
+    chosen, name = recorded_family(family, branch, paths, history)
     scope = {"criterion": criterion or None, "slice": slice or None, "canary": canary or None}
     waiver = Waiver(owner=owner, reason=reason, expires=until, **scope)
-    history = open_history(paths)
     runs = waiving.judged_runs(history, chosen.name, name)
     waiving.check_names(waiver, name, chosen, _policies(policy, chosen, runs, paths), runs, history)
     effects = effecting.effects(history, runs, waiver, today)
@@ -260,6 +259,8 @@ def _policies(named: str | None, family: Family, runs: "list[RunRecord]", paths:
     from q36eval.history.decisions import policy_of
 
     kept = [] if named is not None else [policy_of(run) for run in runs]
+    if named is None and isinstance(family, DerivedFamily):  # which names no policy but that of its runs
+        return kept
     return [load_policy(named, family, paths), *kept]
 
 
@@ -272,12 +273,14 @@ def _records(branch: str | None, family: str | None) -> "list[WaiverRecord]":
     from q36eval.app.reviewing.waivers import check_branch
 
     paths = Paths.default()
-    chosen = load_family(family, paths)
-    name = None if branch is None else name_in_history(branch, chosen)
     history = open_history(paths)
-    records = history.waiver_records(None if family is None and branch is None else chosen.name, name)
-    if name is not None and not records:
-        check_branch(name, chosen, history)
+    if branch is None:
+        chosen = None if family is None else chosen_family(family, paths)
+        return history.waiver_records(None if chosen is None else chosen.name, None)
+    named, name = recorded_family(family, branch, paths, history)
+    records = history.waiver_records(named.name, name)
+    if not records:
+        check_branch(name, named, history)
     return records
 
 

@@ -13,11 +13,13 @@ from q36eval.app.cli.options import (
     OneBranch,
     Quiet,
     load_policy,
+    note,
     open_history,
     print_json,
+    show_targets,
 )
 from q36eval.app.cli.streams import kept_in_history
-from q36eval.app.targets import load_family, resolve
+from q36eval.app.targets import family_of, resolve
 from q36eval.config.paths import Paths
 from q36eval.engines import EngineOptions
 from q36eval.errors import UsageError
@@ -86,10 +88,12 @@ def served(
     server = EngineOptions.read({"kind": "openai", "base_url": base_url, "served_model": served_model})
     check_engine(server)
     paths = Paths.default()
-    chosen = load_family(family, paths)
+    chosen = family_of(family, paths, branch, needs_reference=False, notify=note)
+    target = resolve(branch, chosen, paths, note)
+    show_targets([target])
     request = Request(
         family=chosen,
-        branch=resolve(branch, chosen, paths),
+        branch=target,
         reference=None,
         suite=chosen.suite,
         policy=alone(

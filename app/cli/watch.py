@@ -17,11 +17,13 @@ from q36eval.app.cli.options import (
     JsonOption,
     Quiet,
     load_policy,
+    note,
     open_history,
     say,
+    show_targets,
 )
 from q36eval.app.cli.streams import kept_in_history
-from q36eval.app.targets import load_family, resolve
+from q36eval.app.targets import family_of, resolve
 from q36eval.config import Family
 from q36eval.config.paths import Paths
 from q36eval.errors import ExitCode
@@ -85,7 +87,7 @@ def watch(
         policy=policy,
         every=every,
     )
-    chosen = load_family(watched.family, paths)
+    chosen = family_of(watched.family, paths, watched.branch, needs_reference=False, notify=note)
     made_with = provenance(paths.repository)
     setting = Setting(
         deployment=watched,
@@ -153,4 +155,6 @@ def _folder(branch: str, family: Family, paths: Paths) -> Path:
     folder = Path(branch)
     if branch not in family.branches and (folder / "config.json").is_file() and (folder / "tokenizer.json").is_file():
         return real_path(folder)
-    return resolve(branch, family, paths).folder
+    target = resolve(branch, family, paths, note)
+    show_targets([target])
+    return target.folder

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from q36eval.app.targets import load_family
+from q36eval.app.targets import declared_family
 from q36eval.config import Family, Paths
 from q36eval.errors import Q36Error, UsageError
 from q36eval.gate import Policy
@@ -45,18 +45,20 @@ def policy_file(name_or_path: str, paths: Paths) -> Path:
 
 
 def family_of(policy: Policy, named: str | None, paths: Paths) -> Family:
-    """The family asked for; else the one that is judged by this policy, or by the nearest that it extends.
+    """The family asked for; else the one that is judged by this policy, or by the nearest that it extends; where
+    several are, the last by name. Else the project file's.
 
-    Where none is, the sandbox; where several are, the last by name.
+    Raises:
+        UsageError: there is none.
     """
     if named is not None:
-        return load_family(named, paths)
+        return declared_family(named, paths)
     families = [Family.load(file) for file in sorted(paths.families.glob("*.yaml"), reverse=True)]
     for name in (policy.name, *reversed(policy.lineage)):
         own = next((family for family in families if family.policy == name), None)
         if own is not None:
             return own
-    return load_family(None, paths)
+    return declared_family(None, paths)
 
 
 def suite_of(policy: Policy, family: Family) -> str:

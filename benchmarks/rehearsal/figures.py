@@ -176,7 +176,7 @@ def _cases(draws: int) -> Counter[int]:
     from q36eval.config import Family, Paths
 
     family = Family.load(Paths.default().families / "qwen3.6-35b-a3b.yaml")
-    specs = for_family(load_specs(n=draws, skills=family.skills), family.answers)
+    specs = for_family(load_specs(n=draws, skills=family.skills), family)
     return Counter(case.generation.max_new_tokens for spec in specs for case in cases_of(spec))
 
 

@@ -94,7 +94,7 @@ def targets(family: Family, paths: Paths) -> list[Target]:
 def main(names: Collection[str] = ()) -> None:
     """Gate every branch and rung, or those named, against the reference and print the table."""
     paths = Paths.default()
-    family = load_family(None, paths)
+    family = load_family("sandbox", paths)
     history, policy = open_history(paths), load_policy(None, family, paths)
     reference = resolve(family.reference, family, paths)
     print("| branch | " + " | ".join(title for title, _ in COLUMNS) + " | verdict |", flush=True)
@@ -162,7 +162,7 @@ def canary_targets(family: Family, paths: Paths) -> Iterator[Target]:
 def canaries() -> None:
     """Measure the canaries of every branch and rung, and print the table."""
     paths = Paths.default()
-    family = load_family(None, paths)
+    family = load_family("sandbox", paths)
     history, reference = open_history(paths), resolve(family.reference, family, paths)
     print("| branch | " + " | ".join(title for title, _ in CANARY_COLUMNS) + " | seconds |", flush=True)
     print("|---" * (len(CANARY_COLUMNS) + 2) + "|", flush=True)

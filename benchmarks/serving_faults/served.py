@@ -25,7 +25,7 @@ class Differentials:
     """One endpoint, and what of it may be compared."""
 
     def __init__(self, address: str) -> None:
-        family = load_family(None, Paths.default())
+        family = load_family("sandbox", Paths.default())
         self._endpoint = Endpoint.load(EngineOptions(kind="openai", base_url=address).of(SANDBOX))
         self._prompts, self._plan = Prompts(self._endpoint.tokenizer, family), Plan(concurrency=CONCURRENCY)
         self.parts: dict[str, Callable[[], Iterator[Measurement]]] = {

@@ -37,8 +37,16 @@ from q36eval.canaries.checks.json_schema import check_json_value
 from q36eval.canaries.checks.patterns import pattern
 from q36eval.canaries.checks.prose import first_loop
 from q36eval.canaries.checks.text import enum_member, exact_code, exact_lines, exact_text, ordered_list
-from q36eval.canaries.checks.tool_calls import QWEN3_XML, no_tool_call, tool_call, tool_calls
-from q36eval.canaries.checks.tool_parser import Call, Reply, calls_fit, check_tools, parse_reply, same_calls
+from q36eval.canaries.checks.tool_calls import no_tool_call, tool_call, tool_calls
+from q36eval.canaries.checks.tool_parser import (
+    QWEN3_XML,
+    Call,
+    Reply,
+    calls_fit,
+    check_tools,
+    parse_reply,
+    same_calls,
+)
 
 CHECKS_VERSION = 6
 """Part of the suite's hash: raised with every change by which some text is judged differently, each with what changed.

@@ -3,7 +3,7 @@
 import json
 import re
 from collections.abc import Callable, Iterator, Sequence
-from typing import Annotated, Any, Final
+from typing import Annotated, Any
 
 from pydantic import ConfigDict, Field, model_validator
 
@@ -13,7 +13,8 @@ from q36eval.canaries.checks.json_schema import schema_failures
 from q36eval.canaries.checks.json_values import differences, json_decisions, same_json, tokens
 from q36eval.canaries.checks.prose import Piece, first_foreign, first_loop, scripts_exist
 from q36eval.canaries.checks.tool_parser import (
-    OPEN,
+    OPENINGS,
+    QWEN3_XML,
     Call,
     Reply,
     parse_reply,
@@ -26,18 +27,18 @@ from q36eval.config.family import ToolFormat
 _FIRST_WORD = re.compile(r"\S+")
 
 
-def _decide_no_call(text: str, expected: Expected, tools: Tools) -> list[Decision]:
+def _decide_no_call(text: str, expected: "ExpectedNoCall", tools: Tools) -> list[Decision]:
     """The answer's first word stands where a call could have begun."""
     word = _FIRST_WORD.search(text)
-    return [] if word is None else [Decision("call", word.start(), word.end(), (OPEN,))]
+    return [] if word is None else [Decision("call", word.start(), word.end(), (OPENINGS[expected.tool_format],))]
 
 
-def _decide_calls(text: str, expected: Expected, tools: Tools) -> list[Decision]:
+def _decide_calls(text: str, expected: "ExpectedAround", tools: Tools) -> list[Decision]:
     """Of every call: that it is made, which tool, its arguments, and where the arguments end."""
     offered = schemas_by_name(tools)
     decided: list[Decision] = []
-    for call in parse_reply(text).calls:
-        decided.append(Decision("call", call.start, call.start + len(OPEN)))
+    for call in parse_reply(text, expected.tool_format).calls:
+        decided.append(Decision("call", call.start, call.spans.opened))
         others = tuple(name for name in offered if name != call.name)
         schema = offered.get(call.name, {})
         inner = _in_xml(text, call, others, schema) if call.form == "xml" else _in_json(text, call, others, schema)
@@ -67,28 +68,41 @@ def _wrong_text(raw: str, value: Any, schema: dict[str, Any]) -> tuple[str, ...]
 
 
 def _in_json(text: str, call: Call, others: tuple[str, ...], schema: dict[str, Any]) -> Iterator[Decision]:
-    start = call.spans.name[0]
-    whole = {"properties": {"arguments": schema}}
-    name = next(token for token in tokens(text, start) if token.kind == "value" and token.path == ['"name"'])
-    yield Decision("tool", name.start + 1, name.end - 1, others)
-    yield from (decision for decision in json_decisions(text, start, whole, "argument") if decision.start != name.start)
+    start = call.spans.json
+    if call.spans.name[0] != start:
+        yield Decision("tool", *call.spans.name, others)
+        yield from json_decisions(text, start, schema, "argument")
+        return
+    whole = {"properties": {"arguments": schema, "parameters": schema}}
+    # an id or a type decides nothing
+    values = {
+        token.start: (token.path[0], token.end)
+        for token in tokens(text, start)
+        if token.kind == "value" and token.path[0] not in ('"arguments"', '"parameters"')
+    }
+    name, end = next((at, end) for at, (key, end) in values.items() if key == '"name"')
+    yield Decision("tool", name + 1, end - 1, others)
+    yield from (one for one in json_decisions(text, start, whole, "argument") if one.start not in values)
 
 
 Schemas = dict[str, dict[str, Any]]
 
-QWEN3_XML: Final = "qwen3_xml"
+
+class ExpectedNoCall(Expected):
+    """`tool_format`: the format of calls that the family's template demands."""
+
+    tool_format: ToolFormat = QWEN3_XML
 
 
-class ExpectedAround(Expected):
+class ExpectedAround(ExpectedNoCall):
     """What the format of the calls is, and what a sentence before them may say.
 
-    `tool_format`: what the family's template demands. `scripts`: Unicode scripts of that sentence. `known`: what the
+    `scripts`: Unicode scripts of that sentence. `known`: what the
     conversation says; where it is given, the sentence may name no number and no date that stands neither there nor
     in the right arguments, nor deny what it says. `refusal`: the sentence for when no tool fits, which is false where
     one does.
     """
 
-    tool_format: ToolFormat = QWEN3_XML
     scripts: Annotated[list[str], Field(min_length=1, default_factory=lambda: ["Latin"])]
     known: list[str] | None = None
     refusal: str | None = None
@@ -130,16 +144,18 @@ def _form_failures(check: str, reply: Reply, expected: ExpectedAround) -> Iterat
         yield Failure(check, "no_call", "answer", f"no call; says {shown(reply.before.strip())}")
     elif reply.calls and reply.after.strip():
         yield Failure(check, "text_after_call", "end", f"goes on with {shown(reply.after.strip())}")
-    wrong = next((call for call in reply.calls if call.form != _FORMS[expected.tool_format]), None)
+    wrong = next((call for call in reply.calls if call.tool_format != expected.tool_format), None)
     if wrong is not None:
-        code, message = _OTHER_FORMAT[expected.tool_format]
-        yield Failure(check, code, f"call {wrong.number}", message)
+        message = f"a call as {_WORDS[wrong.tool_format]}, where the template demands {_WORDS[expected.tool_format]}"
+        yield Failure(check, f"{wrong.tool_format.removeprefix('qwen3_')}_format", f"call {wrong.number}", message)
 
 
-_FORMS = {"qwen3_xml": "xml", "hermes": "json"}
-_OTHER_FORMAT = {
-    "qwen3_xml": ("hermes_format", "a call as JSON, where the template demands <function=NAME> and <parameter=KEY>"),
-    "hermes": ("xml_format", "a call as <function=NAME> and <parameter=KEY>, where the template demands JSON"),
+_WORDS: dict[ToolFormat, str] = {
+    "qwen3_xml": "<function=NAME> and <parameter=KEY>",
+    "hermes": "JSON",
+    "llama_json": "JSON without tags",
+    "mistral": "[TOOL_CALLS]",
+    "harmony": "to=functions.NAME",
 }
 
 
@@ -188,7 +204,7 @@ def _padded(call: Call, arguments: dict[str, Any], wanted: WantedCall) -> list[s
 
 
 def _tool_call(text: str, expected: ExpectedCall, tools: Tools) -> Iterator[Failure]:
-    check, reply = "tool_call", parse_reply(text)
+    check, reply = "tool_call", parse_reply(text, expected.tool_format)
     yield from _form_failures(check, reply, expected)
     if len(reply.calls) > 1:
         yield Failure(check, "several_calls", "answer", f"{len(reply.calls)} calls instead of one")
@@ -199,7 +215,7 @@ def _tool_call(text: str, expected: ExpectedCall, tools: Tools) -> Iterator[Fail
 
 
 def _tool_calls(text: str, expected: ExpectedCalls, tools: Tools) -> Iterator[Failure]:
-    check, reply, offered = "tool_calls", parse_reply(text), schemas_by_name(tools)
+    check, reply, offered = "tool_calls", parse_reply(text, expected.tool_format), schemas_by_name(tools)
     yield from _form_failures(check, reply, expected)
     matched = _matched(reply.calls, expected.calls, offered)
     numbers = [matched[index].number for index in sorted(matched)]
@@ -239,8 +255,8 @@ def _matched(calls: Sequence[Call], wanted: Sequence[WantedCall], offered: Schem
     return matched
 
 
-def _no_tool_call(text: str, expected: Expected, tools: Tools) -> Iterator[Failure]:
-    reply = parse_reply(text)
+def _no_tool_call(text: str, expected: ExpectedNoCall, tools: Tools) -> Iterator[Failure]:
+    reply = parse_reply(text, expected.tool_format)
     if reply.tries_a_call:
         names = ", ".join(shown(call.name) for call in reply.calls[:5]) or "a malformed call"
         place = place_of(text, len(reply.before)) if reply.attempts else reply.problems[0][1]
@@ -249,4 +265,4 @@ def _no_tool_call(text: str, expected: Expected, tools: Tools) -> Iterator[Failu
 
 tool_call = Check("tool_call", ExpectedCall, _tool_call, _decide_calls)
 tool_calls = Check("tool_calls", ExpectedCalls, _tool_calls, _decide_calls)
-no_tool_call = Check("no_tool_call", Expected, _no_tool_call, _decide_no_call)
+no_tool_call = Check("no_tool_call", ExpectedNoCall, _no_tool_call, _decide_no_call)

@@ -1,20 +1,25 @@
-"""Tool calls read from raw text (Qwen's XML and the older Hermes JSON), their arguments typed by the tools' schemas.
+"""Tool calls read from raw text in the formats of `ToolFormat`, their arguments typed by the tools' schemas.
+
+Calls between `<tool_call>` tags (Qwen's XML, Hermes JSON) are read in any family's answers, so that a call in the other
+format is recognized. Special tokens are part of raw text; those that end a turn (`<|call|>`, `<|eom_id|>`) are not.
 
 Server-side parsers have bugs of their own, so a model is judged on what it wrote. Nothing here knows the right calls:
 `calls_fit` says what holds of any call, `same_calls` whether a server's parser read the same ones.
 """
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from decimal import Decimal
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 from q36eval.canaries.checks.base import Tools, place_of, shown
 from q36eval.canaries.checks.json_schema import check_schema, schema_failures
 from q36eval.canaries.checks.json_values import StrictJSONError, plain, read_json, same_json, strict_json
+from q36eval.config.family import ToolFormat
 
+QWEN3_XML: Final = "qwen3_xml"
 OPEN, CLOSE = "<tool_call>", "</tool_call>"
 MAX_CALLS = 200
 """Calls that are read of one answer, well formed or not; no canary wants near as many."""
@@ -24,6 +29,13 @@ _PARAMETER = re.compile(r"\s*<parameter=([^>\n]*)>(?:\r?\n)?")
 _PARAMETER_END = "</parameter>"
 _FUNCTION_END = re.compile(r"\s*(</function>)\s*</tool_call>")
 _JSON_END = re.compile(r"\s*</tool_call>")
+_MISTRAL_NAME = re.compile(r"[ \n]{0,4}([^\s\[\]{}\"]+)[ \n]{0,4}(?:\[CALL_ID\]\w+)?\[ARGS\][ \n]{0,4}")
+_MISTRAL_LIST = re.compile(r"\s*\[")
+_MISTRAL_NEXT = re.compile(r"\s*([,\]])")
+_HARMONY_NAME = re.compile(
+    r"([\w.-]+) {0,4}(?:<\|channel\|>\w+ {0,4})?(?:<\|constrain\|> {0,4})?(?:\w+ {0,4})?<\|message\|>\s*"
+)
+_HARMONY_END = re.compile(r"<\|(?:call|end)\|>")
 _NEXT_PART = re.compile(r"\n[ \t]{0,40}<(?:parameter|function)=|<tool_call>")
 _BRACE = re.compile(r"\s*\{")
 
@@ -35,6 +47,8 @@ class Spans:
     """Where the parts of a call stand in the answer: characters [start, end)."""
 
     name: Span
+    """A JSON object that holds name and arguments counts as the name."""
+
     arguments: dict[str, Span]
     close: Span
     """What ends the arguments: `</function>`, or the brace that closes the JSON call."""
@@ -42,20 +56,31 @@ class Spans:
     end: int
     """The character after the whole call."""
 
+    opened: int
+    """The character after the mark that opens the call."""
+
+    json: int = -1
+    """Where the JSON begins; -1 in XML."""
+
 
 @dataclass(frozen=True)
 class Call:
     """One call as written. XML arguments are raw text until the tool's schema types them; JSON ones are typed.
 
-    `number` counts from 1 over all calls of the answer, malformed ones included; `start` is where `<tool_call>` stands.
+    `number` counts from 1 over all calls of the answer, malformed ones included; `start` is where its opening mark is.
     """
 
     name: str
     arguments: dict[str, Any]
-    form: Literal["xml", "json"]
+    tool_format: ToolFormat
     number: int
     start: int
     spans: Spans = field(compare=False, repr=False)
+
+    @property
+    def form(self) -> Literal["xml", "json"]:
+        """How the arguments are written."""
+        return "xml" if self.tool_format == QWEN3_XML else "json"
 
 
 @dataclass(frozen=True)
@@ -83,40 +108,49 @@ class _CallSyntaxError(ValueError):
         self.code, self.at = code, at
 
 
-def parse_reply(text: str) -> Reply:
-    """Take an answer apart. Never raises."""
-    start = text.find(OPEN)
-    if start < 0:
+def parse_reply(text: str, tool_format: ToolFormat = QWEN3_XML) -> Reply:
+    """Take an answer apart, of a family whose template demands that format. Never raises."""
+    grammar = _GRAMMARS.get(tool_format, _TAGGED)
+    first = grammar.opening.search(text)
+    if first is None and grammar is not _TAGGED:
+        return parse_reply(text)
+    if first is None:
         return Reply(text, (), "", _stray_markup(text))
     calls: list[Call] = []
     problems: list[tuple[str, str, str]] = []
-    position, number = start, 0
-    while (at := text.find(OPEN, position)) >= 0:
-        number += 1
+    position, number = first.start(), 0
+    while (opening := grammar.opening.search(text, position)) is not None:
+        number, at = number + 1, opening.start()
         if number > MAX_CALLS:
             problems.append(("too_many_calls", place_of(text, at), f"more than {MAX_CALLS} calls"))
             position = len(text)
             break
-        if text[position:at].strip():
-            message = f"{shown(text[position:at].strip())} between two calls"
+        between = text[position:at].strip().removesuffix(grammar.layout).strip()
+        if between:
+            message = f"{shown(between)} between two calls"
             problems.append(("text_between_calls", f"before call {number}, {place_of(text, position)}", message))
         try:
-            call = _call(text, at, number)
-            calls.append(call)
-            position = call.spans.end
+            made = grammar.read(text, opening, number)
+            calls += made
+            number, position = made[-1].number, made[-1].spans.end
         except _CallSyntaxError as error:
-            code, message, position = _after_bad_call(text, at, error)
+            code, message, position = _after_bad_call(text, opening, grammar, error)
             problems.append((code, f"call {number}, {place_of(text, error.at)}", message))
-    return Reply(text[:start], tuple(calls), text[position:], tuple(problems), number)
+    return Reply(text[: first.start()], tuple(calls), text[position:], tuple(problems), number)
 
 
-def _after_bad_call(text: str, at: int, error: _CallSyntaxError) -> tuple[str, str, int]:
+def _after_bad_call(
+    text: str, opening: re.Match[str], grammar: "_Grammar", error: _CallSyntaxError
+) -> tuple[str, str, int]:
     """Code, message, and where to read on: after the call's end, or at the next call where it has none."""
-    following = text.find(OPEN, at + len(OPEN))
-    close = text.find(CLOSE, at, following if following >= 0 else len(text))
+    next_opening = grammar.opening.search(text, opening.end())
+    following = len(text) if next_opening is None else next_opening.start()
+    if grammar is not _TAGGED:
+        return error.code, str(error), following
+    close = text.find(CLOSE, opening.start(), following)
     if close >= 0:
         return error.code, str(error), close + len(CLOSE)
-    return "unclosed_call", f"{CLOSE} is missing", following if following >= 0 else len(text)
+    return "unclosed_call", f"{CLOSE} is missing", following
 
 
 def _stray_markup(text: str) -> tuple[tuple[str, str, str], ...]:
@@ -125,25 +159,90 @@ def _stray_markup(text: str) -> tuple[tuple[str, str, str], ...]:
     return () if at < 0 else (("stray_markup", place_of(text, at), f"{mark} outside {OPEN}"),)
 
 
-def _call(text: str, start: int, number: int) -> Call:
-    body = start + len(OPEN)
+def _tagged_calls(text: str, opening: re.Match[str], number: int) -> list[Call]:
+    start, body = opening.span()
     brace = _BRACE.match(text, body)
-    return _xml_call(text, start, body, number) if brace is None else _json_call(text, start, brace.end() - 1, number)
+    if brace is None:
+        return [_xml_call(text, start, body, number)]
+    call = _json_call(text, (start, body), brace.end() - 1, number, "hermes")
+    close = _JSON_END.match(text, call.spans.end)
+    if close is None:
+        raise _CallSyntaxError("malformed_call", call.spans.end, f"text between the JSON and {CLOSE}")
+    return [_ending(call, close.end())]
 
 
-def _json_call(text: str, start: int, brace: int, number: int) -> Call:
+def _llama_calls(text: str, opening: re.Match[str], number: int) -> list[Call]:
+    """`{"name": …, "parameters": …}`, with or without `<|python_tag|>`; `arguments` is read as servers do."""
+    tagged = text[opening.start()] == "<"
+    opened = opening.end() if tagged else opening.start() + 1
+    return [_json_call(text, (opening.start(), opened), opened - (not tagged), number, "llama_json")]
+
+
+def _mistral_calls(text: str, opening: re.Match[str], number: int) -> list[Call]:
+    """`[TOOL_CALLS]` before a list of JSON calls, or before `name[ARGS]{…}`."""
+    name = _MISTRAL_NAME.match(text, opening.end())
+    if name is not None:
+        return [_named_call(text, opening.span(), name, number, "mistral")]
+    bracket = _MISTRAL_LIST.match(text, opening.end())
+    if bracket is None:
+        raise _CallSyntaxError("malformed_call", opening.end(), "neither a list nor a name with [ARGS]")
+    calls: list[Call] = []
+    mark, position, sign = opening.span(), bracket.end(), ","
+    while sign == ",":
+        if len(calls) == MAX_CALLS:
+            raise _CallSyntaxError("too_many_calls", position, f"more than {MAX_CALLS} calls")
+        brace = _BRACE.match(text, position)
+        if brace is None:
+            raise _CallSyntaxError("malformed_call", position, "no JSON call in the list")
+        mark = mark if not calls else (brace.end() - 1, brace.end())
+        calls.append(_json_call(text, mark, brace.end() - 1, number + len(calls), "mistral"))
+        after = _MISTRAL_NEXT.match(text, calls[-1].spans.end)
+        if after is None:
+            raise _CallSyntaxError("malformed_call", calls[-1].spans.end, "the list of calls does not end")
+        position, sign = after.end(), after.group(1)
+    return [*calls[:-1], _ending(calls[-1], position)]
+
+
+def _harmony_calls(text: str, opening: re.Match[str], number: int) -> list[Call]:
+    """`to=functions.NAME`, before or after the channel, and the arguments as the message."""
+    name = _HARMONY_NAME.match(text, opening.end())
+    if name is None:
+        raise _CallSyntaxError("malformed_call", opening.end(), "no name with <|message|> after functions.")
+    call = _named_call(text, opening.span(), name, number, "harmony")
+    close = _HARMONY_END.match(text, call.spans.end)
+    return [call if close is None else _ending(call, close.end())]
+
+
+def _json_call(text: str, mark: Span, brace: int, number: int, tool_format: ToolFormat) -> Call:
+    """One JSON object with `name` and `arguments`; `mark` are the characters that open the call."""
+    value, end = _object(text, brace)
+    keys = ("parameters", "arguments") if tool_format == "llama_json" else ("arguments",)
+    arguments = next((value[key] for key in keys if isinstance(value.get(key), dict)), None)
+    if arguments is None or not isinstance(value.get("name"), str):
+        raise _CallSyntaxError("malformed_call", brace, f'a JSON call needs "name" and an object "{keys[0]}"')
+    spans = Spans((brace, end), {}, (end - 1, end), end, mark[1], brace)
+    return Call(value["name"], arguments, tool_format, number, mark[0], spans)
+
+
+def _named_call(text: str, mark: Span, name: re.Match[str], number: int, tool_format: ToolFormat) -> Call:
+    """The arguments as a JSON object after the name."""
+    arguments, end = _object(text, name.end())
+    spans = Spans(name.span(1), {}, (end - 1, end), end, mark[1], name.end())
+    return Call(name.group(1), arguments, tool_format, number, mark[0], spans)
+
+
+def _object(text: str, brace: int) -> tuple[dict[str, Any], int]:
     try:
         value, end = read_json(text, brace, exact=True)
     except StrictJSONError as error:
         raise _CallSyntaxError("malformed_call", error.at, str(error)) from error
-    close = _JSON_END.match(text, end)
-    if close is None:
-        raise _CallSyntaxError("malformed_call", end, f"text between the JSON and {CLOSE}")
-    match value:
-        case {"name": str(name), "arguments": dict(arguments)}:
-            spans = Spans((brace, end), {}, (end - 1, end), close.end())
-            return Call(name, arguments, "json", number, start, spans)
-    raise _CallSyntaxError("malformed_call", brace, 'a JSON call needs "name" and an object "arguments"')
+    if not isinstance(value, dict):
+        raise _CallSyntaxError("malformed_call", brace, "the call is not a JSON object")
+    return value, end
+
+
+def _ending(call: Call, end: int) -> Call:
+    return replace(call, spans=replace(call.spans, end=end))
 
 
 def _xml_call(text: str, start: int, body: int, number: int) -> Call:
@@ -167,8 +266,44 @@ def _xml_call(text: str, start: int, body: int, number: int) -> Call:
     close = _FUNCTION_END.match(text, position)
     if close is None:
         raise _CallSyntaxError("malformed_call", position, f"no </function> and {CLOSE} after the parameters")
-    parts = Spans(function.span(1), spans, close.span(1), close.end())
-    return Call(function.group(1), arguments, "xml", number, start, parts)
+    parts = Spans(function.span(1), spans, close.span(1), close.end(), body)
+    return Call(function.group(1), arguments, QWEN3_XML, number, start, parts)
+
+
+@dataclass(frozen=True)
+class _Grammar:
+    """How calls of a format are read: where one may begin, what reads it, and what stands between two."""
+
+    opening: re.Pattern[str]
+    read: Callable[[str, re.Match[str], int], list[Call]]
+    layout: str = ""
+
+
+_TAGGED = _Grammar(re.compile(re.escape(OPEN)), _tagged_calls)
+_GRAMMARS: dict[ToolFormat, _Grammar] = {
+    "llama_json": _Grammar(
+        re.compile(
+            r"<\|python_tag\|>\s*|(?<!<tool_call>)(?<!<tool_call>\n)"
+            r"\{(?=\s*\"(?:name|type|function|parameters|arguments)\"\s*:)"
+        ),
+        _llama_calls,
+        layout=";",
+    ),
+    "mistral": _Grammar(re.compile(r"\[TOOL_CALLS\]"), _mistral_calls),
+    "harmony": _Grammar(
+        re.compile(r"<\|channel\|>\w+ to=functions\.|(?:\A|(?<=<\|start\|>assistant)) ?to=functions\."),
+        _harmony_calls,
+        layout="<|start|>assistant",
+    ),
+}
+OPENINGS: dict[ToolFormat, str] = {
+    QWEN3_XML: OPEN,
+    "hermes": OPEN,
+    "llama_json": '{"name":',
+    "mistral": "[TOOL_CALLS]",
+    "harmony": "<|channel|>commentary to=functions.",
+}
+"""How a call begins."""
 
 
 _NUMBER = re.compile(r"-?(0|[1-9]\d{0,30})(\.\d{1,30})?([eE][+-]?\d{1,3})?", re.ASCII)
@@ -278,13 +413,13 @@ def _read(raw: str, kind: str) -> Any:
     return value if isinstance(value, {"array": list, "object": dict}.get(kind, object)) else _UNREADABLE
 
 
-def calls_fit(text: str, tools: Tools) -> bool | None:
+def calls_fit(text: str, tools: Tools, tool_format: ToolFormat = QWEN3_XML) -> bool | None:
     """Whether every call is well formed, of an offered tool, and within that tool's schema; None without a call. Pure.
 
     Raises:
         NotJudgedError: a pattern of a tool's schema ran out of time.
     """
-    reply, offered = parse_reply(text), schemas_by_name(tools)
+    reply, offered = parse_reply(text, tool_format), schemas_by_name(tools)
     if not reply.tries_a_call:
         return None
     well_formed = not any(code != "text_between_calls" for code, _, _ in reply.problems)

@@ -5,7 +5,7 @@
 
 import json
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -18,6 +18,7 @@ from q36eval.canaries.generators.words import (
     person,
     pick,
 )
+from q36eval.config.family import ToolFormat
 
 Arguments = dict[str, Any]
 Asked = tuple[str, Arguments]
@@ -158,10 +159,23 @@ TOOLS = (
 )
 
 
-def hermes_text(name: str, arguments: Arguments) -> str:
-    """A call in the wire format of the Hermes models and of older Qwen ones: one JSON object."""
-    body = json.dumps({"name": name, "arguments": arguments}, ensure_ascii=False)
-    return f"<tool_call>\n{body}\n</tool_call>"
+def calls_text(calls: Sequence[tuple[str, Arguments]], tool_format: ToolFormat) -> str:
+    """The calls of one turn in a wire format, without the token that ends the turn."""
+    key = "parameters" if tool_format == "llama_json" else "arguments"
+    bodies = [json.dumps({"name": name, key: arguments}, ensure_ascii=False) for name, arguments in calls]
+    match tool_format:
+        case "qwen3_xml":
+            return "\n".join(call_text(name, arguments) for name, arguments in calls)
+        case "hermes":
+            return "\n".join(f"<tool_call>\n{body}\n</tool_call>" for body in bodies)
+        case "llama_json":
+            return "; ".join(bodies)
+        case "mistral":
+            return f"[TOOL_CALLS] [{', '.join(bodies)}]"
+        case "harmony":
+            messages = [(name, json.dumps(arguments, ensure_ascii=False)) for name, arguments in calls]
+            marked = [f"to=functions.{name} <|constrain|>json<|message|>{said}" for name, said in messages]
+            return "<|call|><|start|>assistant".join(f"<|channel|>commentary {each}" for each in marked)
 
 
 def call_text(name: str, arguments: Arguments) -> str:

@@ -1,6 +1,6 @@
 """Conversations as a model's own chat template writes them: as transformers does, under limits."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,7 @@ __all__ = [
     "continued_chat",
     "rendered_chat",
     "renderer",
+    "with_call_ids",
 ]
 
 TAG = "CONTINUE_FINAL_MESSAGE_TAG "
@@ -39,9 +40,11 @@ def rendered_chat(
     The same text as `tokenizer.apply_chat_template` gives.
 
     Raises:
-        TemplateRaisedError: the template does not write this conversation, and says why.
+        TemplateRaisedError: the template does not write this conversation, and says why; or there is none.
         TemplateLimitError: it takes too long, too much memory, or writes too much.
     """
+    if not tokenizer.chat_template:
+        raise TemplateMalformedError("chat-template-missing", f"{tokenizer.name_or_path} has no chat template")
     template = tokenizer.get_chat_template(None, list(tools) or None)
     variables = {
         **tokenizer.special_tokens_map,
@@ -81,6 +84,24 @@ def continued_chat(tokenizer: Any, messages: Sequence[dict[str, Any]], *, enable
         )
     # a template that trims what a message ends with has trimmed the mark's own space
     return text[:at] if text[at : at + len(TAG)] == TAG else text[:at].rstrip()
+
+
+def with_call_ids(messages: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    """The messages with ids of earlier calls, and their results with those and the tool's name: Mistral's templates
+    demand ids of nine letters and digits."""
+    waiting: list[dict[str, Any]] = []
+    number = 0
+    for message in messages:
+        if message.get("tool_calls"):
+            calls = [{"type": "function", "function": call.get("function", call)} for call in message["tool_calls"]]
+            waiting = [{**call, "id": f"call{number + at:05d}"} for at, call in enumerate(calls)]
+            number += len(calls)
+            yield {**message, "tool_calls": list(waiting)}
+        elif message["role"] == "tool" and waiting:
+            call = waiting.pop(0)
+            yield {**message, "tool_call_id": call["id"], "name": call["function"]["name"]}
+        else:
+            yield message
 
 
 def _place(tokenizer: Any, template: str) -> str:

@@ -33,7 +33,7 @@ class DeclaredTemplate(Record):
     """
 
     sha256: str
-    by: Literal["the family's file"]
+    by: Literal["the family's file", "the project file"]
     source: str = ""
     reference_sha256: str
     prompts: dict[str, Prompts] = Field(default_factory=dict)

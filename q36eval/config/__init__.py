@@ -7,6 +7,7 @@ line loads this package before it knows what it will do.
 from q36eval.config.answer_budgets import Answering, Budget, SamplingSettings, Thinking
 from q36eval.config.family import Branch, Family, Figure, Source
 from q36eval.config.paths import Paths
+from q36eval.config.project import Project
 
 __all__ = [
     "Answering",
@@ -15,6 +16,7 @@ __all__ = [
     "Family",
     "Figure",
     "Paths",
+    "Project",
     "SamplingSettings",
     "Source",
     "Thinking",

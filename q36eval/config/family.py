@@ -11,9 +11,11 @@ from q36eval.errors import UsageError
 from q36eval.files import read_yaml
 from q36eval.records import Lane
 
-ToolFormat = Literal["qwen3_xml", "hermes"]
-"""How a family of models writes a tool call, as its chat template demands: `<function=NAME>` with `<parameter=KEY>`, or
-JSON. Servers know the former under two names, `qwen3_xml` and `qwen3_coder`."""
+ToolFormat = Literal["qwen3_xml", "hermes", "llama_json", "mistral", "harmony"]
+"""How a family of models writes a tool call, as its chat template demands: `<function=NAME>` with `<parameter=KEY>`
+(servers know it under two names, `qwen3_xml` and `qwen3_coder`), or JSON after different marks."""
+
+Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 
 
 class Source(Written):
@@ -81,7 +83,7 @@ class OwnTemplate(Written):
     """A chat template that differs from the reference's on purpose: the hash of all that the branch ships, as
     `q36eval inspect` prints it, and why, or who says so."""
 
-    sha256: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+    sha256: Sha256
     source: str
 
 
@@ -105,6 +107,20 @@ class Branch(Written):
     notes: tuple[str, ...] = ()
 
 
+class ChatTemplate(Written):
+    """What the models' chat template writes. `q36eval.chat.template_abilities` finds it by rendering."""
+
+    present: bool = True
+    system: bool = True
+    """A system message; without it, its text is put at the head of the first user message."""
+    tools: bool = True
+    """The offered tools, with the names of their parameters."""
+    results: bool = True
+    """Earlier tool calls with their results."""
+    thinking: Literal["switch", "always", "never"] = "switch"
+    """Whether `enable_thinking` switches reasoning on and off."""
+
+
 class Family(Written):
     """A base model, its reference and its branches."""
 
@@ -120,8 +136,9 @@ class Family(Written):
     """Skills beyond what every model here has learnt; canaries marked `only_where_declared` run only where listed."""
     answers: Answering = Answering()
     """Budgets and sampling of canaries."""
-    tool_format: ToolFormat = "qwen3_xml"
-    """How the chat template writes tool calls."""
+    tool_format: ToolFormat | None = "qwen3_xml"
+    """How the chat template writes tool calls; None where it writes none, or in a format that is not parsed."""
+    template: ChatTemplate = ChatTemplate()
     notes: tuple[str, ...] = ()
 
     @model_validator(mode="after")

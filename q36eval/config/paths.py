@@ -6,6 +6,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Literal, Self
 
+from q36eval.config.project import Project
 from q36eval.errors import UsageError
 
 STATE = "Q36EVAL_STATE"
@@ -22,7 +23,8 @@ LOCAL_STATE = ".q36eval"
 class Paths:
     """`repository` is the folder of `data/`: a checkout, or the installed package. `state` holds history and captures.
 
-    `named_history` (`$Q36EVAL_HISTORY`) is another database than the state's own: a file, or a URL.
+    `named_history` (`$Q36EVAL_HISTORY`, else the project file's) is another database than the state's own: a file, or
+    a URL.
     `state_because` says for people why the state lies there.
     """
 
@@ -38,7 +40,7 @@ class Paths:
         Else `.q36eval` in the checkout that the program runs from; of an installed program, the user's data folder.
 
         Raises:
-            UsageError: the data are not there, or `./.q36eval` belongs to another user.
+            UsageError: the data are not there, `./.q36eval` belongs to another user, or the project file is malformed.
         """
         data = Path(str(files("q36eval") / "data")).resolve()  # a link in a checkout
         if not (data / "policies").is_dir():
@@ -47,7 +49,7 @@ class Paths:
                 f"The policies, families and suites of q36eval are missing from {data}: install q36eval again.",
             )
         state, because = _state(data.parent)
-        return cls(data.parent, state, os.environ.get(HISTORY) or None, because)
+        return cls(data.parent, state, os.environ.get(HISTORY) or Project.here().history, because)
 
     @property
     def is_checkout(self) -> bool:

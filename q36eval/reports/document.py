@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from q36eval.gate.fault_layer import LayerAtFault
 from q36eval.gate.report import UNMEASURED, CriterionResult, GateReport, LaneResult, Stage, StageState
+from q36eval.provenance import OPTIONS
 from q36eval.records import Measurement, ProbeFailure, branch_title
 from q36eval.reports import story
 from q36eval.reports.deciding_answers import DecidingAnswer
@@ -256,7 +257,8 @@ def provenance_of(run: "RunRecord") -> Iterator[tuple[str, str]]:
         known = {} if identity is None else identity.model_dump()
         yield from ((f"{whose}: {name.replace('_', ' ')}", _value(value)) for name, value in known.items())
     yield from ((f"suite of {probe}", sha256) for probe, sha256 in sorted(run.suites.items()))
-    yield from ((name.replace("_", " "), _value(value)) for name, value in sorted(run.provenance.items()))
+    shown = sorted((name, value) for name, value in run.provenance.items() if name != OPTIONS)
+    yield from ((name.replace("_", " "), _value(value)) for name, value in shown)
 
 
 def _value(value: object) -> str:

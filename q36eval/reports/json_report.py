@@ -16,6 +16,7 @@ from pydantic_core import core_schema
 from q36eval.files import canonical_json, printable_json
 from q36eval.gate.fault_layer import LayerAtFault
 from q36eval.gate.report import Circumstances, GateReport
+from q36eval.provenance import OPTIONS
 from q36eval.records import DeploymentIdentity, Record, Verdict
 from q36eval.reports.document import Document
 from q36eval.reports.evals_figures import EvalsSection, evals_section, recovery_asked
@@ -92,7 +93,9 @@ def to_json(document: Document) -> str:
         report=document.report,
         run=None
         if run is None
-        else RunSection.model_validate_json(run.model_dump_json(exclude={"report", "imported"})),
+        else RunSection.model_validate_json(
+            run.model_dump_json(exclude={"report": True, "imported": True, "provenance": {OPTIONS}})
+        ),
         evals=evals_section(figures, recovery_asked(document.report)) if figures.measured else None,
         layer=document.layer,
     )

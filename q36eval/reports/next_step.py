@@ -10,6 +10,7 @@ from q36eval.chat.declared_template import recorded_template
 from q36eval.errors import ExitCode
 from q36eval.gate.report import CriterionResult, CriterionVerdict, GateReport, Waiver
 from q36eval.inert_text import plain
+from q36eval.provenance import OPTIONS
 from q36eval.records import ProbeName, Verdict
 from q36eval.reports.story import (
     decided_by,
@@ -244,9 +245,19 @@ def branch_option(run: "RunRecord") -> str:
 
 
 def _checkpoint(run: "RunRecord") -> str:
-    """The branch as a shell reads it, with its family where that is not the default."""
-    family = "" if run.family == DEFAULT_FAMILY else f" --family {_word(run.family, 'FILE')}"
-    return f"{_word(run.branch, 'BRANCH')}{family}"
+    """The branch as a shell reads it, with the options by which the run named its model."""
+    kept = run.provenance.get(OPTIONS)
+    if not isinstance(kept, dict):  # an older run, or one of a single probe
+        family = "" if run.family == DEFAULT_FAMILY else f" --family {_word(run.family, 'FILE')}"
+        return f"{_word(run.branch, 'BRANCH')}{family}"
+    branch, family = kept["branch"][0], kept["family"]
+    words = [_word(branch, "BRANCH")]
+    if family is not None and not branch.startswith(f"{family}/"):
+        words.append(f"--family {_word(family, 'FILE')}")
+    for name in ("reference", "reference_pack"):
+        if name in kept:
+            words.append(f"--{name.replace('_', '-')} {_word(kept[name], 'REFERENCE')}")
+    return " ".join(words)
 
 
 def _word(name: str, placeholder: str) -> str:

@@ -21,6 +21,7 @@ from q36eval.gate.report import (
     Stage,
     StageState,
 )
+from q36eval.measurement_facts import recorded_not_judged
 from q36eval.records import FailureCauses, FamilyCompetence, Measurement, Verdict
 from q36eval.reports.text import figure_text, margin_text, number, why_text
 
@@ -207,7 +208,9 @@ def notes(report: GateReport, run: "RunRecord | None") -> tuple[str, ...]:
     asked = () if why is None else (f"{why}; its PASS does not approve a release",)
     engine = shared_engine(run)
     shared = () if engine is None else (engine,)
-    return (*(awaited if report.awaiting_sign_off else ()), *asked, *shared, *tried, *signed, *report.notes)
+    unjudged = () if run is None else recorded_not_judged(run.provenance)
+    awaits = awaited if report.awaiting_sign_off else ()
+    return (*awaits, *asked, *unjudged, *shared, *tried, *signed, *report.notes)
 
 
 def no_release_text(report: GateReport, run: "RunRecord | None") -> str | None:

@@ -29,7 +29,7 @@ from q36eval.run.reference import Loader, Reference
 from q36eval.run.request import Request, asks_endpoint, judges_serving_kl
 from q36eval.run.rounds import Planned, TokenizedDifferentlyError, not_evaluated_after, plan_once, run_probes
 from q36eval.run.serving_divergence import ServingAdds
-from q36eval.run.templates import family_template
+from q36eval.run.templates import shipped_template
 from q36eval.run.weights import integrity, measurements, names_of, promises_of
 from q36eval.served.declared_server import SERVING_KL
 
@@ -472,9 +472,9 @@ def _inspect(request: Request) -> "Inspection | None":
         request.branch.folder,
         None if request.reference is None else request.reference.folder,
         promises=promises_of(request.family, request.branch.name),
-        template=family_template(request.family, request.branch.name),
         named=names_of(request.family, request.branch),
         scheme=request.scheme,
+        template=shipped_template(request),
     )
 
 

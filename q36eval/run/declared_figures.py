@@ -110,7 +110,7 @@ def declared_for(subject: Subject, paths: Paths) -> Declared:
     plan = None if subject.corpus else plan_of(subject.suite.partition("=")[0])
     whole = Held(clusters=None if plan is None else plan.most_clusters)
     draws = subject.draws or draws_per_family(subject.suite)
-    specs = for_family(load_specs(own=subject.own, n=draws, skills=subject.family.skills), subject.family.answers)
+    specs = for_family(load_specs(own=subject.own, n=draws, skills=subject.family.skills), subject.family)
     groups = tuple(group for group in read_suite(place.file).groups if subject.code or not group.executes_code)
     figures = (
         *of_weights(),

@@ -21,7 +21,7 @@ from q36eval.interrupts import closing
 from q36eval.kl.corpus import CorpusDocument
 from q36eval.locks import exclusive
 from q36eval.probes import Probe, Progress
-from q36eval.provenance import CHANGED, provenance
+from q36eval.provenance import CHANGED, OPTIONS, provenance
 from q36eval.records import DeploymentIdentity, ProbeFailure, ProbeName
 from q36eval.run.branch import Running, RunSink
 from q36eval.run.preflight import Prepared, all_probes, prepare, refuse
@@ -203,7 +203,8 @@ def _start(
         provenance=made_with
         | facts
         | {"exhaustive": request.exhaustive or request.policy is None, "max_items": request.max_items or "all"}
-        | _declaration(request),
+        | _declaration(request)
+        | ({OPTIONS: dict(request.options)} if request.options else {}),
     )
 
 

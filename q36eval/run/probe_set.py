@@ -6,11 +6,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from q36eval.canaries.specification import draws_per_family, for_family, left_out, left_out_sentence, load_specs
+from q36eval.canaries.specification import (
+    draws_per_family,
+    for_family,
+    left_out,
+    left_out_sentence,
+    load_specs,
+    not_judged,
+)
 from q36eval.config import Family, Paths
 from q36eval.evals.suite import read_suite
 from q36eval.kl.corpus import corpus_sha256
-from q36eval.measurement_facts import MeasuredOn, Subject
+from q36eval.measurement_facts import NOT_JUDGED, MeasuredOn, Subject
 from q36eval.probes import Probe, Progress
 from q36eval.records import Lane, ProbeName
 from q36eval.run.materials import corpus_of, material_of
@@ -102,12 +109,20 @@ def build_canaries(suite: str, limits: Limits) -> "CanaryProbe":
         if absent:
             _notify(left_out_sentence(absent, limits.family.name))
     specs = load_specs(own=chosen.own, only=chosen.only or None, n=draws, skills=skills)
+    sentences: tuple[str, ...] = ()
     if limits.family is not None:
-        specs = for_family(specs, limits.family.answers)
+        sentences = not_judged(specs, limits.family)
+        specs = for_family(specs, limits.family)
+    for sentence in sentences:
+        _notify(sentence)
     shipped = {spec.id for spec in load_specs(skills=None)} if chosen.own is not None else {spec.id for spec in specs}
     ours = [spec for spec in specs if spec.id in shipped]
     own = [spec for spec in specs if spec.id not in shipped]
-    return CanaryProbe(ours, own, "qwen3_xml" if limits.family is None else limits.family.tool_format)
+    if limits.family is None:
+        return CanaryProbe(ours, own)
+    probe = CanaryProbe(ours, own, limits.family.tool_format, system=limits.family.template.system)
+    probe.not_judged = sentences
+    return probe
 
 
 def build_evals(suite: str, paths: Paths, limits: Limits) -> "EvalsProbe":
@@ -147,9 +162,10 @@ CANARIES = "prompts of q36eval's canaries, answers checked exactly"
 
 
 def published_facts(request: Request, probes: Sequence[Probe]) -> dict[str, Any]:
-    """`subject` and `measured_on` of a run, as JSON values (see `q36eval.measurement_facts`)."""
+    """`subject`, `measured_on` and what is not judged of a run, as JSON values (see `q36eval.measurement_facts`)."""
     measured_on = {probe.name.value: _of_probe(request, probe) for probe in probes}
-    return {
+    sentences = [sentence for probe in probes for sentence in probe.not_judged]
+    return ({NOT_JUDGED: sentences} if sentences else {}) | {
         "subject": _subject(request).model_dump(mode="json"),
         "measured_on": {
             name: {slice_name: on.model_dump(mode="json", exclude_none=True) for slice_name, on in by_slice.items()}
@@ -161,21 +177,24 @@ def published_facts(request: Request, probes: Sequence[Probe]) -> dict[str, Any]
 def _subject(request: Request) -> Subject:
     family = request.family
     against = None if request.stands_alone else _reference(request)
-    subject = Subject(base_model=family.base_model, reference=against)
     branch = family.branches.get(request.branch.name)  # a folder that was named has no published alias
-    if branch is None:
-        return subject
-    source = {"repository": branch.source.repository, "revision": branch.source.revision}
-    return subject.model_copy(update={**source, "scheme": branch.scheme})
+    source = {} if branch is None else branch.source.model_dump(include={"repository", "revision"})
+    downloaded = request.branch.snapshot
+    if downloaded is not None:
+        source = {name: getattr(downloaded, name) for name in ("repository", "revision", "commit")}
+    scheme = None if branch is None else branch.scheme
+    return Subject(base_model=family.base_model, reference=against, scheme=scheme, **source)
 
 
 def _reference(request: Request) -> str:
     family = request.family
     name = family.reference if request.reference is None else request.reference.name
     branch = family.branches.get(name)
-    if branch is None:
-        return "a checkpoint that is no published branch"
-    return f"{branch.scheme} of {branch.source.repository or family.base_model}"
+    downloaded = None if request.reference is None else request.reference.snapshot
+    commit = "" if downloaded is None else f" at commit {downloaded.commit}"
+    if branch is not None:
+        return f"{branch.scheme} of {branch.source.repository or family.base_model}{commit}"
+    return "a checkpoint that is no published branch" if downloaded is None else f"{downloaded.repository}{commit}"
 
 
 def _of_probe(request: Request, probe: Probe) -> Mapping[str, MeasuredOn]:

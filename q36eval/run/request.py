@@ -1,11 +1,13 @@
 """What a person requests: a branch to judge against a reference, and how."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from q36eval.config import Family
 from q36eval.engines import EngineOptions, EngineSettings
+from q36eval.hub_checkpoints import Snapshot
 from q36eval.records import ProbeName
 from q36eval.served.declared_server import SERVING_KL
 from q36eval.served.declared_server import Plan as ServedPlan
@@ -45,10 +47,18 @@ def _of_serving_kl(criterion: "Criterion") -> bool:
 
 @dataclass(frozen=True)
 class Target:
-    """A checkpoint to judge: the name it goes by in history, and its folder."""
+    """A checkpoint to judge: the name it goes by in history, its folder, and where from if it came from the Hub."""
 
     name: str
     folder: Path
+    snapshot: Snapshot | None = None
+
+    @property
+    def place(self) -> str:
+        """Which bytes are judged: the folder, and of a download the repository and commit."""
+        if self.snapshot is None:
+            return str(self.folder)
+        return f"{self.snapshot.repository} at commit {self.snapshot.commit} ({self.folder})"
 
 
 @dataclass(frozen=True)
@@ -103,6 +113,10 @@ class Request:
     """The only waivers that count; None are those in history."""
     require_sign_off: bool = False
     """Nothing passes before a reviewer has signed the run."""
+    template: str | None = None
+    """Hash of the chat template that the project file declares of branches that no family's file describes."""
+    options: Mapping[str, Any] = field(default_factory=dict)
+    """The command's options as JSON values, which the run keeps: resuming it needs no others."""
 
     @property
     def stands_alone(self) -> bool:

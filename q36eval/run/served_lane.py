@@ -202,7 +202,7 @@ def served_suite(request: Request) -> dict[str, str]:
     """
     if ProbeName.SERVED not in request.probes:
         return {}
-    specs = for_family(load_specs(skills=request.family.skills), request.family.answers)
+    specs = for_family(load_specs(skills=request.family.skills), request.family)
     amounts = {name: value for name, value in asked_of(ServedRequest.of(request)).items() if name != "difference"}
     return {ProbeName.SERVED.value: json_sha256([amounts, [spec.model_dump(mode="json") for spec in specs]])}
 

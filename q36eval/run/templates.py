@@ -2,8 +2,9 @@
 
 import json
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from q36eval.chat.declared_template import DeclaredTemplate
 from q36eval.config import Family
@@ -25,7 +26,8 @@ def family_template(family: Family, branch: str) -> str | None:
 
 
 def declared_template(request: "Request", reference_sha256: str) -> DeclaredTemplate | None:
-    """The declaration that the family's file has for this branch; None without one.
+    """The declaration that the family's file has for this branch, or the project file for branches without one; None
+    without a declaration.
 
     Raises:
         UsageError: the branch ships another template than the declared one.
@@ -34,22 +36,34 @@ def declared_template(request: "Request", reference_sha256: str) -> DeclaredTemp
 
     known = request.family.branches.get(request.branch.name)
     written = None if known is None else known.chat_template
-    if written is None:
+    declared, source = (request.template, "") if written is None else (written.sha256, written.source)
+    if declared is None:
         return None
     try:
         shipped = chat_template_sha256(request.branch.folder)
     except CorruptCheckpointError:
         return None  # the inspection says what is wrong with it
-    if written.sha256 == shipped:
-        return DeclaredTemplate(
-            sha256=shipped, by="the family's file", source=written.source, reference_sha256=reference_sha256
-        )
+    if written is None and shipped == reference_sha256:  # the project file speaks of branches with one of their own
+        return None
+    by: Literal["the family's file", "the project file"] = "the family's file" if written else "the project file"
+    if declared == shipped:
+        return DeclaredTemplate(sha256=shipped, by=by, source=source, reference_sha256=reference_sha256)
     raise UsageError(
         "template-declared-differs",
-        f"The chat template that the family {request.family.name} declares for {request.branch.name} is "
-        f"{written.sha256}, and the branch ships {shipped}; look at what differs with `q36eval inspect`, and declare "
-        f"that one or none.",
+        f"The chat template that {by} declares for {request.branch.name} is {declared}, and the branch ships "
+        f"{shipped}; look at what differs with `q36eval inspect`, and declare that one or none.",
     )
+
+
+def shipped_template(request: "Request") -> str | None:
+    """The hash that is declared of what the branch ships; None without a declaration that is about this branch."""
+    from q36eval.checkpoints import chat_template_sha256
+
+    own = family_template(request.family, request.branch.name)
+    if own is None and request.template is not None:
+        with suppress(CorruptCheckpointError):
+            return request.template if chat_template_sha256(request.branch.folder) == request.template else None
+    return own
 
 
 def keep_templates(root: Path, templates: Mapping[str, str]) -> None:

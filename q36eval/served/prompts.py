@@ -64,7 +64,7 @@ class Prompts:
         skills = None if family is None else family.skills
         specs = load_specs(skills=skills)
         if family is not None:
-            specs = for_family(specs, family.answers)
+            specs = for_family(specs, family)
         greedy = [spec for spec in specs if spec.generation.sampling is None]
         self._cases = [cases for spec in greedy if (cases := cases_of(spec))]
 

@@ -9,6 +9,7 @@ import json
 import random
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import zip_longest
 from typing import Any
 
@@ -73,13 +74,13 @@ class Rounds:
 
     def __init__(self, deployment: Deployment, family: Family, store: Store, seed: str) -> None:
         self._deployment, self._store, self._seed = deployment, store, seed
-        self._format = family.tool_format
+        self._in_format = partial(in_format, tool_format=family.tool_format, system=family.template.system)
         named = load_specs(only=list(deployment.canaries) or None, skills=family.skills)
-        specs = for_family(named, family.answers)
+        specs = for_family(named, family)
         greedy = [spec for spec in specs if spec.generation.sampling is None]
         self._families = [spec for spec in greedy if spec.family is not None]
         fixed = [case for spec in greedy if spec.must_pass is not None for case in cases_of(spec)]
-        self._required = {case.name: in_format(case, self._format) for case in fixed}
+        self._required = {case.name: self._in_format(case) for case in fixed}
         self.too_long: set[str] = set()
         """Required prompts that no round's budget has room for, as far as their turn has come."""
         self._order = sorted(self._required, key=lambda name: hashlib.sha256(f"{seed}/{name}".encode()).digest())
@@ -252,7 +253,7 @@ class Rounds:
         assert spec.family is not None, "it is one of the families"
         own = int.from_bytes(hashlib.sha256(seed.encode()).digest()[:8], "big") >> 1
         (case,) = cases_of(spec.model_copy(update={"family": spec.family.model_copy(update={"seed": own, "n": 1})}))
-        renamed = in_format(case, self._format)
+        renamed = self._in_format(case)
         return Case(**{**vars(renamed), "name": f"{spec.id}/{name}"})
 
     def _anchors(self, state: State) -> list[int]:

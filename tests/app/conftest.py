@@ -58,7 +58,7 @@ def with_reference(
 
     def build(state: Path) -> None:
         paths = Paths(REPOSITORY, state)
-        family = load_family(None, paths)
+        family = load_family("sandbox", paths)
         bf16 = resolve("bf16", family, paths)
         request = Request(family, bf16, bf16, "sandbox", policy=None, probes=(ProbeName.KL,))
         with three_documents(), pytest.MonkeyPatch.context() as patch:

@@ -74,7 +74,7 @@ def gate(state: Path, files: Path, progress: Progress, engine: EngineOptions = A
     paths = Paths(ROOT, state)
     history = History.open(paths.history)
     begun = [run.id for run in history.list_runs() if run.state is not RunState.FINISHED]
-    family = load_family(None, paths)
+    family = load_family("sandbox", paths)
 
     def probes(names: Any, suite: str, paths: Paths, material: Any, *_: Any) -> list[Probe]:
         if ProbeName.KL not in names:  # before any work, when nothing is sampled yet

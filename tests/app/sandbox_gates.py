@@ -35,7 +35,7 @@ class Gates:
 
     def __init__(self, state: Path, policy: str | None = None, **fields: Any) -> None:
         self.paths = Paths(REPOSITORY, state)
-        self.family = load_family(None, self.paths)
+        self.family = load_family("sandbox", self.paths)
         self.history = History.open(self.paths.history)
         file = state / "policy.yaml"
         if policy is not None:

@@ -46,7 +46,8 @@ def test_a_branch_may_be_a_gguf_file_and_so_may_a_path(tmp_path: Path) -> None:
 
 def test_a_folder_goes_by_its_path_and_a_link_by_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """So does one that is called like a published branch, whose runs and waivers are not its own."""
-    family = load_family(None, Paths(REPOSITORY, tmp_path / "state"))
+    paths = Paths(REPOSITORY, tmp_path / "state")
+    family = load_family("sandbox", paths)
     for folder in ("a/release", "b/release", "builds/2"):
         (tmp_path / folder).mkdir(parents=True)
     (tmp_path / "c").symlink_to("a")
@@ -62,8 +63,8 @@ def test_a_folder_goes_by_its_path_and_a_link_by_its_own(tmp_path: Path, monkeyp
         "../newest": "newest",
         "./main": "a/main",
     }
-    assert {name: name_in_history(name, family) for name in named} == {
+    assert {name: name_in_history(name, family, paths) for name in named} == {
         name: str(tmp_path / path) for name, path in named.items()
     }
-    assert name_in_history("main", family) == "main"
-    assert name_in_history("missing", family) == "missing"
+    assert name_in_history("main", family, paths) == "main"
+    assert name_in_history("missing", family, paths) == "missing"

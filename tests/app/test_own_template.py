@@ -201,7 +201,7 @@ def test_where_only_a_pack_is_at_hand_its_template_is_in_it(
     keys = [{one.item_key for one in gate.history.items(each.id)} for each in (judged, run)]
     assert keys[0] == keys[1]
     with raises(UsageError, "pack-identity", "chat_template_sha256"):
-        gate(repaired, **changes | {"family": load_family(None, Paths(REPOSITORY, state))})
+        gate(repaired, **changes | {"family": load_family("sandbox", Paths(REPOSITORY, state))})
     (capture / PACKED).write_text("{}")
     with raises(UsageError, "pack-lacks-template"):
         gate(repaired, **changes)

@@ -83,7 +83,7 @@ def request_of(some_documents: list[CorpusDocument], monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(resident, "usable_workers", lambda: 1)
 
     def made(paths: Paths) -> Request:
-        family = load_family(None, paths)
+        family = load_family("sandbox", paths)
         target, reference = (resolve(name, family, paths) for name in ("fp8-head", "bf16"))
         return Request(family, target, reference, "sandbox", None, probes=(ProbeName.KL,))
 

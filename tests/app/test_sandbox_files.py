@@ -75,7 +75,7 @@ def server(request: pytest.FixtureRequest) -> Iterator[str]:
 
 def test_a_gate_downloads_nothing_and_says_what_to_run(paths: Paths) -> None:
     with raises(UsageError, "sandbox-missing", "q36eval sandbox build"):
-        resolve(BRANCH, load_family(None, paths), paths)
+        resolve(BRANCH, load_family("sandbox", paths), paths)
 
 
 @pytest.mark.parametrize("kind", ["server", "checkout", "folder"])
@@ -85,7 +85,7 @@ def test_fetched_branches_are_the_committed_ones(kind: str, paths: Paths, server
     fetch([BRANCH], paths, place, said.append)
     assert missing_files(paths, [BRANCH]) == [] != missing_files(paths)
     check_fetched(BRANCH, paths)
-    folder = resolve(BRANCH, load_family(None, paths), paths).folder
+    folder = resolve(BRANCH, load_family("sandbox", paths), paths).folder
     assert folder == paths.built / BRANCH
     assert verify(paths.sandbox) == []
     fetch([BRANCH], paths, "/no/such/place", said.append)  # nothing is lacking, so nothing is asked

@@ -70,7 +70,7 @@ def capturing(state: Path) -> CaptureRequest:
         (ProbeName.KL,),
         engine=EngineOptions(kind=KIND),
         out=state / "pack",
-        family=load_family(None, Paths(REPOSITORY, state)),
+        family=load_family("sandbox", Paths(REPOSITORY, state)),
     )
 
 

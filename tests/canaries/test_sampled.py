@@ -17,6 +17,7 @@ from tests.profiles import sized
 from tests.raising import raises
 
 ROOT = Path(__file__).parents[2]
+SANDBOX = Family.load(ROOT / "data" / "families" / "sandbox.yaml")
 THINKING = ("discount-thinking", "tool-call-thinking")
 
 SHORT = Answering.model_validate(
@@ -31,20 +32,19 @@ SHORT = Answering.model_validate(
 
 
 def sampled(n: int) -> list[CanarySpec]:
-    return for_family(load_specs(only=THINKING, n=n, skills=None), SHORT)
+    return for_family(load_specs(only=THINKING, n=n, skills=None), SANDBOX.model_copy(update={"answers": SHORT}))
 
 
 def test_a_family_says_budgets_and_how_reasoning_is_sampled() -> None:
     family = Family.load(ROOT / "data" / "families" / "qwen3.6-35b-a3b.yaml")
     before = load_specs(skills=None)
-    after = {spec.id: spec.generation for spec in for_family(before, family.answers)}
+    after = {spec.id: spec.generation for spec in for_family(before, family)}
     assert after["discount-compare"].max_new_tokens >= 768
     assert after["discount-thinking"].max_new_tokens == after["discount-thinking-must-pass"].max_new_tokens == 8192
     assert after["discount-thinking"].sampling == family.answers.thinking.sampling  # type: ignore[union-attr]
     # what it says nothing of stays as the canary has it, and the sandbox's as they were
     assert after["enum-select"] == next(spec.generation for spec in before if spec.id == "enum-select")
-    sandbox = Family.load(ROOT / "data" / "families" / "sandbox.yaml")
-    assert for_family(before, sandbox.answers) == before
+    assert for_family(before, SANDBOX) == before
     budgeted = {skill for budget in family.answers.budgets for skill in budget.skills}
     assert budgeted <= {spec.skill for spec in before}, "a budget of a skill that no canary has"
 
@@ -72,7 +72,7 @@ def test_reasoning_is_judged_by_all_that_the_same_question_is_judged_by_without(
 def test_a_budget_for_a_skill_that_no_canary_has_is_refused() -> None:
     answers = Answering.model_validate({"budgets": [{"skills": ["discount_compar"], "tokens": 768, "need": "x"}]})
     with raises(UsageError, "skill-unknown", "discount_compar"):
-        for_family(load_specs(), answers)
+        for_family(load_specs(), SANDBOX.model_copy(update={"answers": answers}))
 
 
 @pytest.mark.parametrize(

@@ -50,7 +50,7 @@ class SmallRuns:
     ) -> RunRecord:
         """A run that measures the branch, and is decided where it is gated."""
         request = Request(
-            family=load_family(None, self.paths),
+            family=load_family("sandbox", self.paths),
             branch=Target(branch.name, branch),
             reference=Target(reference.name, reference),
             suite=self.suite,

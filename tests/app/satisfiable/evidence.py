@@ -166,7 +166,7 @@ class Evidence:
             same = (self.family(other).name, self._sizes.draws[other]) == (family.name, draws)
             if same and (other, ProbeName.CANARIES) in self._asked:
                 return self._asked[other, ProbeName.CANARIES]
-        specs = for_family(load_specs(n=draws, skills=family.skills), family.answers)
+        specs = for_family(load_specs(n=draws, skills=family.skills), family)
         return self._ask(CanaryProbe([_of_enough_prompts(spec) for spec in specs]))
 
     def _texts(self, suite: str) -> Asked:

@@ -216,7 +216,7 @@ def test_a_margin_below_what_the_engine_makes_of_the_reference_proves_nothing(pa
 def test_a_gate_measures_it_where_a_criterion_asks_and_asks_no_endpoint_for_it_alone(paths: Paths) -> None:
     own, served = Gates(paths.state, POLICY).policy, read_policy(REPOSITORY / "data" / "policies" / "served.yaml")
     assert ProbeName.SERVED in probes_for(own)
-    base = Request(load_family(None, paths), Target("bf16", SANDBOX / "bf16"), None, "sandbox", own)
+    base = Request(load_family("sandbox", paths), Target("bf16", SANDBOX / "bf16"), None, "sandbox", own)
     assert not asks_endpoint(Request(**vars(base) | {"probes": probes_for(own)}))
     assert asks_endpoint(Request(**vars(base) | {"policy": served, "probes": probes_for(served)}))
     assert any(each.metric == "serving_kl" and each.tier == "blocking" for each in served.criteria)

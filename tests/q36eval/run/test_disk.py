@@ -59,7 +59,7 @@ def test_a_gate_refuses_a_capture_that_has_no_room(tmp_path: Path, disk: Any) ->
     disk(99 * GB, 5_000_000)  # the sandbox's states take more
     branch = Target("fp8-head", ROOT / "data" / "sandbox" / "fp8-head")
     reference = local_reference(ROOT / "data" / "sandbox" / "bf16", tmp_path, EngineOptions())
-    request = Request(load_family(None, Paths.default()), branch, None, "sandbox", None)
+    request = Request(load_family("sandbox", Paths.default()), branch, None, "sandbox", None)
     probe = KLProbe(load_corpus(ROOT / "data" / "corpus" / "sandbox"))
     works = plan_probes([probe], load_tokenizer(branch.folder), Sink())
     (problem,) = problems_of_plan(None, works, request, reference, generates=True)

@@ -20,7 +20,7 @@ BENCHMARK = re.compile(r"mmlu|ruler|wikitext|gpqa|gsm|math-|ifeval|humaneval", r
 
 
 def test_a_run_of_the_sandbox_claims_no_benchmark() -> None:
-    family = load_family(None, PATHS)
+    family = load_family("sandbox", PATHS)
     target = Target("fp8-head", PATHS.data / "sandbox" / "fp8-head")
     request = Request(family=family, branch=target, reference=None, suite="sandbox", policy=None)
     facts = published_facts(request, [build_evals("sandbox", PATHS, Limits())])

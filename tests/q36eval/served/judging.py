@@ -65,7 +65,7 @@ def judged(
 def request_of(engine: EngineOptions, policy: Policy, plan: Plan, against: str | None = None) -> Request:
     """The request for what is served alone of the sandbox's reference."""
     return Request(
-        family=load_family(None, Paths(REPOSITORY, REPOSITORY)),
+        family=load_family("sandbox", Paths(REPOSITORY, REPOSITORY)),
         branch=Target("bf16", SANDBOX),
         reference=None,
         suite="sandbox",

@@ -120,7 +120,7 @@ def policy() -> Policy:
 
 @pytest.fixture(scope="module")
 def family() -> Family:
-    return load_family(None, PATHS)
+    return load_family("sandbox", PATHS)
 
 
 @pytest.fixture

@@ -175,7 +175,7 @@ def test_cases_have_ids_of_their_own_and_cover_every_format() -> None:
 @pytest.mark.parametrize("branch", sorted(names()))
 def test_no_false_alarm_on_any_branch(branch: str, tmp_path: Path) -> None:
     paths = Paths(SANDBOX.parents[1], tmp_path)
-    found = inspected(resolve(branch, load_family(None, paths), paths).folder)
+    found = inspected(resolve(branch, load_family("sandbox", paths), paths).folder)
     assert not found.blocking
     assert set(found.measured) == set(Section)
     assert found.unbounded_weights == 0

@@ -52,7 +52,7 @@ def test_every_branch_of_the_sandbox_keeps_its_promises_and_every_promise_names_
     for file in sorted((REPOSITORY / "data" / "families").glob("*.yaml")):
         for branch in load_family(str(file), Paths.default()).branches.values():
             assert all(one.tensors in known or one.tensors.startswith("model.layers.") for one in branch.stores)
-    family = load_family(None, Paths.default())
+    family = load_family("sandbox", Paths.default())
     promises = promises_of(family, "main")
     assert {promise.tensors for promise in promises} == {"linear attention", "router gates", "lm_head"}
     assert found(folder_of("main"), *promises) == []

@@ -1,0 +1,90 @@
+"""The options of a gate as its run keeps them: `gate --resume RUN` puts the same request together from them."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from q36eval.app.cli.options import given_options, open_history
+from q36eval.app.targets import DerivedFamily, chosen_family
+from q36eval.chat.declared_template import recorded_template
+from q36eval.config import Family, Paths, Project
+from q36eval.config.project import counted_from
+from q36eval.provenance import OPTIONS
+from q36eval.run.request import Target
+
+if TYPE_CHECKING:
+    from q36eval.gate import Policy
+    from q36eval.history import RunRecord
+
+NOT_KEPT = ("branch", "family", "policy", "lane", "resume", "out", "plan", "as_json")
+"""Parameters that are no part of a run, or that it keeps otherwise: its policy is whole, and judges its lanes alone."""
+
+
+def continue_with(context: Any) -> None:
+    """Give the options of the run to resume to those that the command line leaves out.
+
+    Raises:
+        UsageError: there is no such run.
+    """
+    from q36eval.history import RunState
+
+    run = open_history().get_run(context.params["resume"])
+    begun = {"branch": [run.branch], "family": run.family} | run.provenance.get(OPTIONS, {})
+    if run.state is RunState.FINISHED:  # it is decided again by what is named now
+        begun = {name: begun[name] for name in ("branch", "family", "reference") if name in begun}
+    given = given_options(context)
+    for parameter in context.command.params:
+        if parameter.name in begun and parameter.name not in given:
+            context.params[parameter.name] = parameter.process_value(context, begun[parameter.name])
+
+
+def kept_options(context: Any, family: Family, branch: Target, reference: Target | None) -> dict[str, Any]:
+    """The options that differ from their defaults, as JSON values; names and paths in full, so that any folder will do.
+
+    An address with a password is left out.
+    """
+    kept: dict[str, Any] = {}
+    for parameter in context.command.params:
+        value = context.params.get(parameter.name)
+        if parameter.name not in NOT_KEPT and value not in (None, (), [], parameter.default):
+            several = isinstance(value, list | tuple)
+            kept[parameter.name] = [str(each) for each in value] if several else _plain(value)
+    if "@" in kept.get("base_url", ""):
+        del kept["base_url"]
+    kept |= {"branch": [_spelled(branch, family)], "family": _family(context.params["family"], family)}
+    if "reference" in kept and reference is not None:
+        kept["reference"] = _spelled(reference, family)
+    return counted_from(Path.cwd(), kept)
+
+
+def _plain(value: Any) -> Any:
+    return value if isinstance(value, bool | int) else str(value)
+
+
+def _spelled(target: Target, family: Family) -> str:
+    return f"{family.name}/{target.name}" if target.name in family.branches else target.name
+
+
+def _family(named: str | None, family: Family) -> str | None:
+    """None of a derived one, which is derived again."""
+    if named is not None or isinstance(family, DerivedFamily):
+        return named
+    of_project = chosen_family(None, Paths.default())
+    return Project.here().family if of_project is not None and of_project.name == family.name else family.name
+
+
+def kept_policy(run: "RunRecord") -> "Policy | None":
+    """The policy that a run was begun with, restricted to its lanes; None of one that only measures."""
+    from q36eval.gate import Policy
+
+    return None if run.policy is None else Policy.model_validate(run.policy)
+
+
+def kept_template(run: "RunRecord") -> str | None:
+    """The hash of the chat template that the project file declared when the run began."""
+    declared = recorded_template(run.provenance)
+    return declared.sha256 if declared is not None and declared.by == "the project file" else None
+
+
+def project_template(family: str | None) -> str | None:
+    """The same of a new run; None where the command line names a family, which the project file does not speak of."""
+    return Project.here().chat_template if family is None else None

@@ -1,0 +1,171 @@
+"""What a spelling names, whichever folder one is in: branches, folders, files and checkpoints on the Hub."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from q36eval.app.names import meaning
+from q36eval.app.targets import family_of, kept_name, load_family
+from q36eval.config import Paths
+from q36eval.errors import UsageError
+from q36eval.hub_checkpoints import HubName, Snapshot
+from tests.commands import code_of, q36eval
+from tests.raising import raises
+
+REPOSITORY = Path(__file__).parents[2]
+SANDBOX = REPOSITORY / "data" / "sandbox"
+COMMIT = "0123456789abcdef0123456789abcdef01234567"
+
+
+@pytest.fixture
+def paths(tmp_path: Path) -> Paths:
+    return Paths(REPOSITORY, tmp_path / "state")
+
+
+@pytest.fixture
+def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder outside the checkout, where we are, with a project file of no one above it."""
+    (tmp_path / "here" / ".git").mkdir(parents=True)
+    monkeypatch.chdir(tmp_path / "here")
+    return tmp_path / "here"
+
+
+@pytest.mark.parametrize("chosen", ["sandbox", None])
+def test_every_spelling_means_one_thing(paths: Paths, elsewhere: Path, chosen: str | None) -> None:
+    family = None if chosen is None else load_family(chosen, paths)
+    for folder in ("build", "org/model", "sandbox/other", "sandbox/main", "a/b/c"):
+        (elsewhere / folder).mkdir(parents=True)
+    branches = {
+        "sandbox/main": ("sandbox", "main"),  # although there is such a folder
+        "qwen3.6-35b-a3b/main": ("qwen3.6-35b-a3b", "main"),
+        "inferRouter/Qwen3.6-35B-A3B-NVFP4@fp8-head": ("qwen3.6-35b-a3b", "fp8-head"),
+        "inferRouter/Qwen3.6-35B-A3B-NVFP4": ("qwen3.6-35b-a3b", "main"),
+    }
+    for text, (named, branch) in branches.items():
+        meant = meaning(text, family, paths, everywhere=True)
+        assert meant.family is not None, text
+        assert (meant.family.name, meant.branch) == (named, branch)
+    folders = (
+        "build",
+        "./build",
+        "org/model",
+        "sandbox/other",
+        "a/b/c",
+        "./nowhere",
+        "/",
+        ".",
+        "..",
+        "x/y/z",
+        "q.gguf",
+    )
+    for text in folders:
+        assert meaning(text, family, paths).path == Path(text), text
+    hub = {
+        "Org/Model": HubName("Org/Model"),
+        "inferRouter/Qwen3.6-35B-A3B-NVFP4@other": HubName("inferRouter/Qwen3.6-35B-A3B-NVFP4", "other"),
+        "sandbox/nope": HubName("sandbox/nope"),
+        "Org/Model:q4.gguf": HubName("Org/Model", None, "q4.gguf"),
+        "Org/Model@v1:q4.gguf": HubName("Org/Model", "v1", "q4.gguf"),
+    }
+    for text, named_there in hub.items():
+        assert meaning(text, family, paths, everywhere=True).hub == named_there, text
+
+
+def test_a_bare_name_of_several_things_is_refused_with_every_spelling(paths: Paths, elsewhere: Path) -> None:
+    sandbox = load_family("sandbox", paths)
+    assert meaning("main", sandbox, paths).branch == "main"
+    with raises(UsageError, "name-ambiguous", "sandbox/main", "qwen3.6-35b-a3b/main"):
+        meaning("main", None, paths)
+    with raises(UsageError, "family-required", "sandbox/int2-experts"):
+        meaning("int2-experts", None, paths)
+    for name in ("main", "int2-experts"):
+        (elsewhere / name).mkdir()
+        for family in (sandbox, None):
+            with raises(UsageError, "name-ambiguous", f"sandbox/{name}", f"./{name}"):
+                meaning(name, family, paths)
+    for family in (sandbox, None):
+        with raises(UsageError, "branch-unknown", "nowhere"):
+            meaning("nowhere", family, paths)
+        for empty in ("", " "):
+            with raises(UsageError, "option-empty"):
+                meaning(empty, family, paths)
+
+
+@pytest.mark.parametrize(
+    "text", ["\0", "a\0/b", "../\0", "...", "~", "//", "a//b", "@", "a@b/c", ":", "a/b:", "é/è", "-"]
+)
+def test_hostile_names_are_refused_or_mean_one_thing(text: str, paths: Paths, elsewhere: Path) -> None:
+    for family in (load_family("sandbox", paths), None):
+        try:
+            meant = meaning(text, family, paths, everywhere=True)
+        except UsageError as error:
+            assert error.code in ("branch-unknown", "option-empty")
+        else:
+            assert (meant.path is None) != (meant.hub is None)
+
+
+def test_one_name_in_history_for_every_spelling(paths: Paths, elsewhere: Path) -> None:
+    (elsewhere / "org" / "model").mkdir(parents=True)
+    names = {
+        "Org/Model": "Org/Model@main",
+        "Org/Model@main": "Org/Model@main",
+        "Org/Model:x.gguf": "Org/Model@main:x.gguf",
+        "org/model": str(elsewhere / "org" / "model"),
+        "./gone": str(elsewhere / "gone"),
+        "sandbox/main": "main",
+        "main": "main",
+    }
+    assert {text: kept_name(text, paths) for text in names} == names
+
+
+def test_the_family_is_the_one_that_a_name_tells(paths: Paths, elsewhere: Path) -> None:
+    published = "inferRouter/Qwen3.6-35B-A3B-NVFP4@fp8-head"
+    assert family_of(None, paths, published).name == "qwen3.6-35b-a3b"
+    assert family_of(None, paths, ["sandbox/main", "sandbox/fp8-head"]).name == "sandbox"
+    (elsewhere / "a").mkdir()
+    assert family_of(None, paths, "./a", "sandbox/bf16").name == "sandbox"
+    for named, branches in ((None, ["sandbox/main", published]), ("sandbox", ["qwen3.6-35b-a3b/main"])):
+        with raises(UsageError, "option-conflict", "qwen3.6-35b-a3b"):
+            family_of(named, paths, branches)
+    with raises(UsageError, "reference-required"):
+        family_of(None, paths, str(SANDBOX / "bf16"))  # nothing defaults to the sandbox
+    derived = family_of(None, paths, "./a", str(SANDBOX / "bf16"))
+    assert (derived.name, derived.context_length, derived.suite in ("quick", "standard")) == ("bf16", 4096, True)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code"),
+    [
+        (("gate", "--branch", "fp8-head"), "name-ambiguous"),
+        (("gate", "--branch", "int2-experts"), "family-required"),
+        (("kl", "--branch", "./nowhere"), "branch-unknown"),
+        (("inspect", "nowhere"), "branch-unknown"),
+        (("branches",), "family-required"),
+        (("drift",), "family-required"),
+        (("canaries", "list"), "family-required"),
+        (("reference", "capture"), "family-required"),
+        (("gate",), "branch-required"),
+    ],
+)
+def test_nothing_defaults_to_the_sandbox(arguments: tuple[str, ...], code: str, elsewhere: Path) -> None:
+    ended = q36eval(*arguments, state=elsewhere.parent / "state")
+    assert (ended.returncode, code_of(ended)) == (2, code), ended.stderr
+
+
+def test_which_bytes_are_judged_is_printed_and_kept(
+    elsewhere: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    snapshot = Snapshot(SANDBOX / "fp8-head", "Org/Model", "v1", COMMIT)
+
+    def fetched(name: HubName, notify: object) -> Snapshot:
+        assert str(name) == "Org/Model@v1"
+        return snapshot
+
+    monkeypatch.setattr("q36eval.app.targets.fetch", fetched)
+    named = ("--reference", str(SANDBOX / "bf16"), "--json")
+    ended = q36eval("inspect", "Org/Model@v1", *named, state=tmp_path / "state")
+    assert ended.returncode == 0, ended.stderr
+    assert f"Branch Org/Model@v1: Org/Model at commit {COMMIT} ({snapshot.place})" in ended.stderr
+    assert f"Reference: {SANDBOX / 'bf16'}\n" in ended.stderr
+    assert json.loads(ended.stdout)["branch"] == "Org/Model@v1"
