@@ -34,17 +34,20 @@ def least_margin(answer: Answer) -> float | None:
 
 
 ERRORED, UNREADABLE, LOOP, CUT_OFF, NO_END, WRONG = "errored", "unreadable", "loop", "cut_off", "no_end", "wrong"
+TEXT_AROUND = "text_around_right_json"
 """Causes, the one that explains most first: an answer that goes round is cut off too, and no budget would help it.
 
 `unreadable`: a checker cannot tell what it says. `loop`: a checker finds a repetition. `cut_off`: no end within the
-budget. `no_end`: the reasoning never ends, though the answer does. `wrong`: it ended by itself, and a checker rejects
-it.
+budget. `no_end`: the reasoning never ends, though the answer does. `text_around_right_json`: the JSON is right, and
+text stands before or after it, ended or not. `wrong`: it ended by itself, and a checker rejects it.
 """
 
 UNREAD_NAMED = 5
 """So many answers that cannot be read are named beside a figure."""
 
 _BY_CODE = {"repetition": LOOP, "no_answer": NO_END}
+_AROUND = {"text_before", "text_after"}
+"""Codes of the check `json_object`; pages read this module, so that it cannot import them."""
 
 
 def cause_of(answer: Answer) -> str | None:
@@ -59,6 +62,8 @@ def cause_of(answer: Answer) -> str | None:
     codes = {_BY_CODE.get(code) for code in details.codes}
     if LOOP in codes:
         return LOOP
+    if _AROUND & details.codes and details.codes <= {*_AROUND, CUT_OFF}:
+        return TEXT_AROUND
     if details.cut_off:
         return CUT_OFF
     return NO_END if NO_END in codes else WRONG

@@ -20,15 +20,21 @@ from q36eval.examples import draw
 from q36eval.files import read_yaml
 from q36eval.records import Lane
 
-FEW, MANY = 60, 200
-"""`FEW` shows a skill that broke; 0 failures of `MANY` bound the failure rate below 1.9 % (Clopper-Pearson, 97.5 %)."""
+FEW, MANY, STANDARD_DRAWS = 60, 200, 24
+"""`FEW` shows a skill that broke; 0 failures of `MANY` bound the failure rate below 1.9 % (Clopper-Pearson, 97.5 %).
+`STANDARD_DRAWS` of every family of the set `standard` take a model of 135 million parameters minutes on a CPU."""
+
+STANDARD = "standard"
+"""The set of canaries in English for any model; a suite file names it under `canaries`."""
 
 
-def draws_per_family(suite: str) -> int:
+def draws_per_family(suite: str, named: str | None = None) -> int:
     """Draws of every family in `suite`, named as on the command line (`NAME`, `NAME=DIR` or a file).
 
-    A suite file of a person's own is asked like the quick one.
+    A suite file of a person's own is asked like the quick one. `named` is the set of canaries that the suite asks.
     """
+    if named == STANDARD:
+        return STANDARD_DRAWS
     return MANY if suite.partition("=")[0] in ("release", "extended") else FEW
 
 
@@ -119,13 +125,15 @@ class CanarySpec(_Written):
 
     A canary is either fixed (`must_pass`) or a `family` (its failure rate is estimated). The prompts of a fixed one are
     judged as a rate too, unless it is `absolute`: then one confirmed flip of them is a fault by itself. One that is
-    `only_where_declared` is asked only of a family of models that lists its skill.
+    `only_where_declared` is asked only of a family of models that lists its skill; one with a `context`
+    only of models that have at least that many tokens of it.
     """
 
     id: Annotated[str, Field(pattern=r"^[a-z0-9-]+$")]
     skill: str
     only_where_declared: StrictBool = False
     absolute: StrictBool = False
+    context: Annotated[int, Field(ge=0, exclude=True)] = 0  # of no hash: what is asked is the same
     lanes: Annotated[list[Lane], Field(min_length=1)]
     why: Annotated[str, Field(min_length=1)]
     generation: GenerationSettings
@@ -223,8 +231,10 @@ def load_specs(
     only: Collection[str] | None = None,
     n: int | None = None,
     skills: Collection[str] | None = (),
+    named: str | None = None,
+    context: int | None = None,
 ) -> list[CanarySpec]:
-    """Read the shipped canaries and every `*.yaml` in `own`, in order of file name.
+    """Read the shipped canaries of a set and every `*.yaml` in `own`, in order of file name.
 
     Args:
         own: a person's own canaries, asked in addition to the shipped ones.
@@ -232,12 +242,15 @@ def load_specs(
         n: draws of every family, instead of what its file says; of one that has a `share`, that part of them.
         skills: what the family of models declares; what runs only where it is declared is left out without it (see
             `left_out`). None keeps every canary.
+        named: the set: a folder in `specs`; None is the Czech and English one.
+        context: tokens that the models have; canaries that need more are left out. None keeps every canary.
 
     Raises:
-        UsageError: no files, a file that is not a valid specification, an id used twice, an unknown id in `only`, or
-            one that the declared skills leave out.
+        UsageError: an unknown set, no files, a file that is not a valid specification, an id used twice, an unknown id
+            in `only`, or one that the declared skills leave out.
     """
-    specs = dict(_shipped()) if own is None else _read_folder(own, _shipped())
+    shipped = _shipped(named)
+    specs = dict(shipped) if own is None else _read_folder(own, shipped)
     unknown = sorted(set(only or ()) - set(specs))
     if unknown:
         raise UsageError("canary-unknown", f"There is no canary {unknown[0]!r}; choose from {', '.join(specs)}.")
@@ -249,7 +262,7 @@ def load_specs(
             "canary-not-of-family",
             f"The canary {spec.id} runs only on a family whose file lists {spec.skill!r} under skills.",
         )
-    chosen = [spec for spec in chosen if spec.id not in lacking]
+    chosen = [spec for spec in chosen if spec.id not in lacking and (context is None or spec.context <= context)]
     return chosen if n is None else [_resized(spec, n) for spec in chosen]
 
 
@@ -265,7 +278,7 @@ def for_family(specs: Iterable[CanarySpec], models: ModelFamily) -> list[CanaryS
     """
     specs, answers = list(specs), models.answers
     if answers.budgets:
-        known = {spec.skill for spec in (*_shipped().values(), *specs)}
+        known = {spec.skill for spec in (*_shipped().values(), *_shipped(STANDARD).values(), *specs)}
         unknown = [skill for budget in answers.budgets for skill in budget.skills if skill not in known]
         if unknown:
             raise UsageError(
@@ -325,9 +338,12 @@ def _asked_first(spec: CanarySpec) -> tuple[Sequence[dict[str, Any]], Sequence[d
 
 
 @cache
-def _shipped() -> Mapping[str, CanarySpec]:
-    """The shipped canaries by id, read once: every check reads its own answers, which takes seconds."""
-    return MappingProxyType(_read_folder(SPECS_FOLDER, {}))
+def _shipped(named: str | None = None) -> Mapping[str, CanarySpec]:
+    """The shipped canaries of a set by id, read once: every check reads its own answers, which takes seconds."""
+    folder = SPECS_FOLDER / (named or "")
+    if not folder.is_dir():
+        raise UsageError("canaries-unknown", f"There is no set of canaries {named!r}; the set is {STANDARD}, or none.")
+    return MappingProxyType(_read_folder(folder, {}))
 
 
 def _generation_for(spec: CanarySpec, models: ModelFamily) -> GenerationSettings:

@@ -9,6 +9,7 @@ from functools import partial
 
 from q36eval.canaries.checks.discount import discount
 from q36eval.canaries.checks.tool_calls import tool_call, tool_calls
+from q36eval.canaries.checks.value import price_line
 from q36eval.canaries.must_pass import flips, unstable, why_not_absolute
 from q36eval.canaries.outcomes import PlannedItem, competence_of
 from q36eval.canaries.paired import (
@@ -40,6 +41,9 @@ SAMPLED = {
     "budget_used": budget_used,
 }
 """What is read of sampled answers, by metric; `budget_used` shows reasoning that takes longer than the reference's."""
+
+CONCLUSIONS = {discount.name, price_line.name}
+"""Checks of answers that compare prices."""
 
 CALLS = {tool_call.name, tool_calls.name}
 """Checks of answers that must hold a call."""
@@ -108,7 +112,7 @@ def planned_figures(specs: Sequence[CanarySpec]) -> Iterator[PlannedFigure]:
         yield _rate("failure_rate", name, chosen, failed)
         yield _rate("cut_off_rate", name, chosen, cut_off)
         yield _figure("decisive_margin_ratio", name, chosen, margin)
-    concluding = [spec for spec in families if discount.name in spec.checks]
+    concluding = [spec for spec in families if CONCLUSIONS & set(spec.checks)]
     if concluding:
         yield _rate("right_numbers_wrong_conclusion", ALL, concluding, right_numbers_wrong_conclusion)
     calling = [spec for spec in families if CALLS & set(spec.checks)]

@@ -113,11 +113,12 @@ def list_canaries(
     if canary is not None:
         return _show(canary, own, draws, as_json)
     from q36eval.canaries.specification import draws_per_family, load_specs
+    from q36eval.run.suites import named_canaries
 
     paths = Paths.default()
     chosen = declared_family(family, paths)
-    draws = draws_per_family(suite or chosen.suite)
-    specs = load_specs(own=own, skills=None, n=draws)
+    named = named_canaries(suite or chosen.suite, paths)
+    specs = load_specs(own=own, skills=None, n=draws_per_family(suite or chosen.suite, named), named=named)
     rows = [_row(spec, chosen) for spec in specs]
     if as_json:
         print_json([dict(zip(("id", "kind", "lanes", "n", "where", "why"), row, strict=True)) for row in rows])
@@ -138,10 +139,12 @@ def list_canaries(
 def _show(canary: str, own: Path | None, draws: int, as_json: bool) -> int:
     """One canary with its questions; for people as YAML, the form of its file."""
     from q36eval.canaries.cases import cases_of
-    from q36eval.canaries.specification import load_specs
+    from q36eval.canaries.specification import STANDARD, load_specs
     from q36eval.inert_text import block
 
-    (spec,) = load_specs(own=own, only=[canary], n=draws, skills=None)
+    of_standard = any(spec.id == canary for spec in load_specs(skills=None, named=STANDARD))
+    named = STANDARD if of_standard else None
+    (spec,) = load_specs(own=own, only=[canary], n=draws, skills=None, named=named)
     body = spec.model_dump(mode="json", exclude={"must_pass", "family"})
     body |= {"kind": _kind(spec), "prompts": [_case(case) for case in cases_of(spec)]}
     if as_json:
@@ -167,7 +170,7 @@ def check(
     """
     from q36eval.canaries.specification import SPECS_FOLDER
 
-    shipped = sorted(SPECS_FOLDER.glob("*.yaml"))
+    shipped = sorted(SPECS_FOLDER.rglob("*.yaml"))
     files = _files(places) if places else shipped
     checked = {file.resolve() for file in files}
     taken = {file.stem: file for file in shipped if places and file.resolve() not in checked}

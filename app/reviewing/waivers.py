@@ -54,9 +54,9 @@ def _known(what: str, name: str, names: Iterable[str]) -> None:
 
 
 def _shipped_canaries() -> list[str]:
-    from q36eval.canaries.specification import load_specs
+    from q36eval.canaries.specification import STANDARD, load_specs
 
-    return [spec.id for spec in load_specs(skills=None)]
+    return [spec.id for named in (None, STANDARD) for spec in load_specs(skills=None, named=named)]
 
 
 def judged_runs(history: History, family: str, branch: str) -> list[RunRecord]:

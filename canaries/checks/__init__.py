@@ -6,6 +6,7 @@
 | `text`, `patterns` | the checks of exact text and code; a regular expression with a limit of time |
 | `json_values`, `json_schema`, `json_answer` | strict JSON and its comparison by type; JSON Schema; the JSON checks |
 | `tool_parser`, `tool_calls` | tool calls as they are written and typed; the tool-call checks |
+| `value` | short answers: one value, and two prices with a conclusion on the last line |
 | `prose`, `language`, `grounding`, `free_form` | prose taken apart; its language; its claims; `style` and `stable` |
 | `discount/` | Czech price comparisons: each shop's final price and the conclusion |
 
@@ -32,7 +33,7 @@ from q36eval.canaries.checks.base import (
 )
 from q36eval.canaries.checks.discount import WRONG_CONCLUSION, discount
 from q36eval.canaries.checks.free_form import stable, style
-from q36eval.canaries.checks.json_answer import json_answer, json_in_prose
+from q36eval.canaries.checks.json_answer import TEXT_AFTER, TEXT_BEFORE, json_answer, json_in_prose, json_object
 from q36eval.canaries.checks.json_schema import check_json_value
 from q36eval.canaries.checks.patterns import pattern
 from q36eval.canaries.checks.prose import first_loop
@@ -47,6 +48,7 @@ from q36eval.canaries.checks.tool_parser import (
     parse_reply,
     same_calls,
 )
+from q36eval.canaries.checks.value import price_line, value
 
 CHECKS_VERSION = 6
 """Part of the suite's hash: raised with every change by which some text is judged differently, each with what changed.
@@ -74,6 +76,7 @@ CHECKS: dict[str, Check[Any]] = {
         enum_member,
         ordered_list,
         json_answer,
+        json_object,
         json_in_prose,
         tool_call,
         tool_calls,
@@ -83,6 +86,8 @@ CHECKS: dict[str, Check[Any]] = {
         style,
         stable,
         pattern,
+        value,
+        price_line,
     )
 }
 """Every check by the name that specifications use."""
@@ -118,6 +123,8 @@ __all__ = [
     "CHECKS_VERSION",
     "MAX_FAILURES",
     "QWEN3_XML",
+    "TEXT_AFTER",
+    "TEXT_BEFORE",
     "WRONG_CONCLUSION",
     "Call",
     "Check",

@@ -6,7 +6,7 @@ from typing import Annotated, Any, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from q36eval.canaries.checks.base import Check, Decision, Expected, Failure, Tools, place_of
+from q36eval.canaries.checks.base import Check, Decision, Expected, Failure, Tools, place_of, shown
 from q36eval.canaries.checks.grounding import false_sentences, thanks
 from q36eval.canaries.checks.json_schema import check_schema, schema_failures
 from q36eval.canaries.checks.json_values import (
@@ -195,5 +195,48 @@ def _decide_json_in_prose(text: str, expected: ExpectedProse, tools: Tools) -> l
     return list(json_decisions(text, next(_search(text)).start, expected.json_schema))
 
 
+TEXT_BEFORE, TEXT_AFTER = "text_before", "text_after"
+"""Codes of an object that is judged, with text around it that was not asked for."""
+
+MAX_BEFORE = 300
+"""Characters before the object that are looked through; an object that begins later is not looked for."""
+
+
+def _outer(text: str) -> tuple[int, int, bool]:
+    """Where the object or list begins, where what belongs to it begins, and whether that is a fence."""
+    bracket = _BRACKET.search(text, 0, MAX_BEFORE)
+    start = _start(text) if bracket is None else bracket.start()
+    before = text[:start].rstrip()
+    fence = re.search(r"```[a-zA-Z]*\Z", before)
+    return (start, start, False) if fence is None else (start, fence.start(), True)
+
+
+def _json_object(text: str, expected: ExpectedJSON, tools: Tools) -> Iterator[Failure]:
+    start, outer, fenced = _outer(text)
+    check = "json_object"
+    if text[:outer].strip():
+        message = f"{shown(text[:outer].strip())} stands before the JSON"
+        yield Failure(check, TEXT_BEFORE, "line 1", message)
+    try:
+        value, end = read_json(text, start, exact=True)
+    except StrictJSONError as error:
+        yield Failure(check, error.code, error.place, str(error))
+        return
+    if fenced and not expected.fence:
+        yield Failure(check, "fenced", "answer", "the JSON stands in a code fence instead of bare")
+    yield from _value_failures(check, value, expected)
+    rest = text[end:].strip()
+    rest = rest.removeprefix("```").strip() if fenced else rest
+    if rest:
+        yield Failure(check, TEXT_AFTER, place_of(text, text.rfind(rest)), f"{shown(rest)} follows the JSON")
+
+
+def _decide_json_object(text: str, expected: ExpectedJSON, tools: Tools) -> list[Decision]:
+    return list(json_decisions(text, _outer(text)[0], expected.json_schema))
+
+
 json_answer = Check("json", ExpectedJSON, _json_answer, _decide_json)
+json_object = Check("json_object", ExpectedJSON, _json_object, _decide_json_object)
+"""As `json`, but text around the JSON has codes of its own, and the JSON is judged all the same."""
+
 json_in_prose = Check("json_in_prose", ExpectedProse, _json_in_prose, _decide_json_in_prose)

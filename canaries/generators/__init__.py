@@ -7,6 +7,7 @@
 | `tools`, `tool_calls` | the tools that are offered; requests that call for them, or for none |
 | `enums`, `copying` | choosing and ordering; exact copies |
 | `recall`, `free_form` | records far back in a long context; free answers and answers under constraints |
+| `standard/` | the English set of the suite `standard`, with its own words and tools |
 | `words` | what is in `words.yaml`: wordings, tools, Czech names with their forms; numbers |
 
 A generator imports `words`, other generators' material and `q36eval.examples`, never a check, an engine or torch. The
@@ -23,6 +24,7 @@ checks must know, with its words in `words.yaml`; list it in `GENERATORS`, and a
 from collections.abc import Callable
 
 from q36eval.canaries.generators import copying, discount, enums, free_form, json_objects, recall, tool_calls
+from q36eval.canaries.generators.standard import STANDARD
 from q36eval.examples import ChatExample
 
 GENERATORS: dict[str, Callable[..., ChatExample]] = {
@@ -54,6 +56,7 @@ GENERATORS: dict[str, Callable[..., ChatExample]] = {
         free_form.stability,
         free_form.stability_long_context,
         free_form.instruction_order,
+        *STANDARD,
     )
 }
 """Every generator by name."""

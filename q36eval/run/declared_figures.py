@@ -109,9 +109,12 @@ def declared_for(subject: Subject, paths: Paths) -> Declared:
     texts = None if subject.corpus else _slices_of_texts(subject.suite, place)
     plan = None if subject.corpus else plan_of(subject.suite.partition("=")[0])
     whole = Held(clusters=None if plan is None else plan.most_clusters)
-    draws = subject.draws or draws_per_family(subject.suite)
-    specs = for_family(load_specs(own=subject.own, n=draws, skills=subject.family.skills), subject.family)
-    groups = tuple(group for group in read_suite(place.file).groups if subject.code or not group.executes_code)
+    suite, family = read_suite(place.file), subject.family
+    draws = subject.draws or draws_per_family(subject.suite, suite.canaries)
+    named, context = suite.canaries, family.context_length
+    every = load_specs(own=subject.own, n=draws, skills=family.skills, named=named, context=context)
+    specs = for_family(every, family)
+    groups = tuple(group for group in suite.groups if subject.code or not group.executes_code)
     figures = (
         *of_weights(),
         *of_canaries(specs),

@@ -134,7 +134,7 @@ def _measure_run(
     # which deployment it was, and whose answers it took over, is known only since
     known = {
         "tried": tried_before(history, history.get_run(run.id)),
-        "supplies": supplies_of(request, probes),
+        "supplies": supplies_of(request, probes, paths),
     }
     now = now.model_copy(update=known)
     history.update_run(run.id, circumstances=now, timings=running.timings)

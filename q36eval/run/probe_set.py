@@ -80,15 +80,15 @@ def build_probes(
         UsageError: an unknown suite, data that is not what its manifest says, or a canary that cannot be evaluated.
         EngineError: the reference could not answer what its sampled answers are made of.
     """
-    has_tasks = bool(read_suite(suite_place(suite, paths).file).groups)
+    asked = read_suite(suite_place(suite, paths).file)
     before = {probe.name: probe for probe in built}
     # first what may lack its data: `material` may load the reference and let it answer for hours
     evals: list[Probe] = []
-    if ProbeName.EVALS in names and has_tasks:
+    if ProbeName.EVALS in names and asked.groups:
         evals = [before.get(ProbeName.EVALS) or build_evals(suite, paths, limits)]
     probes: list[Probe] = []
     if ProbeName.CANARIES in names:
-        probes = [before.get(ProbeName.CANARIES) or build_canaries(suite, limits)]
+        probes = [before.get(ProbeName.CANARIES) or build_canaries(suite, limits, asked.canaries)]
     if ProbeName.KL in names:
         from q36eval.kl.probe import KLProbe
 
@@ -97,25 +97,28 @@ def build_probes(
     return [*probes, *evals]
 
 
-def build_canaries(suite: str, limits: Limits) -> "CanaryProbe":
-    """The canary probe of that suite; see `build_probes`."""
+def build_canaries(suite: str, limits: Limits, named: str | None = None) -> "CanaryProbe":
+    """The canary probe of that suite, whose file names the set of canaries; see `build_probes`."""
     from q36eval.canaries.probe import CanaryProbe
 
     chosen = limits.canaries
     skills = None if limits.family is None else limits.family.skills
-    draws = chosen.draws or draws_per_family(suite)
+    context = None if limits.family is None else limits.family.context_length
+    draws = chosen.draws or draws_per_family(suite, named)
     if not chosen.only and limits.family is not None:
-        absent = left_out(load_specs(own=chosen.own, skills=None), skills)
+        absent = left_out(load_specs(own=chosen.own, skills=None, named=named), skills)
         if absent:
             _notify(left_out_sentence(absent, limits.family.name))
-    specs = load_specs(own=chosen.own, only=chosen.only or None, n=draws, skills=skills)
+    only = chosen.only or None
+    specs = load_specs(own=chosen.own, only=only, n=draws, skills=skills, named=named, context=context)
     sentences: tuple[str, ...] = ()
     if limits.family is not None:
         sentences = not_judged(specs, limits.family)
         specs = for_family(specs, limits.family)
     for sentence in sentences:
         _notify(sentence)
-    shipped = {spec.id for spec in load_specs(skills=None)} if chosen.own is not None else {spec.id for spec in specs}
+    every = load_specs(skills=None, named=named) if chosen.own is not None else specs
+    shipped = {spec.id for spec in every}
     ours = [spec for spec in specs if spec.id in shipped]
     own = [spec for spec in specs if spec.id not in shipped]
     if limits.family is None:

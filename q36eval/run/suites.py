@@ -72,11 +72,22 @@ def shipped_suites() -> dict[str, Path]:
     return {path.stem: path for path in sorted((Path(evals.__file__).parent / "suites").glob("*.yaml"))}
 
 
-def supplies_of(request: "Request", probes: Sequence[Probe]) -> "Supplies":
+def named_canaries(suite: str, paths: Paths) -> str | None:
+    """The set of canaries that a suite asks; None is the Czech and English one.
+
+    Raises:
+        UsageError: no such suite, or a file that is malformed.
+    """
+    from q36eval.evals.suite import read_suite
+
+    return read_suite(suite_place(suite, paths).file).canaries
+
+
+def supplies_of(request: "Request", probes: Sequence[Probe], paths: Paths) -> "Supplies":
     """What could be evaluated in addition by `probes`: more draws of the canaries."""
     from q36eval.canaries.specification import draws_per_family
     from q36eval.gate.report import Supplies
 
     asked = any(probe.name is ProbeName.CANARIES for probe in probes)
-    draws = (request.canaries.draws or draws_per_family(request.suite)) if asked else None
-    return Supplies(draws=draws, most_draws=MOST_DRAWS)
+    draws = request.canaries.draws or draws_per_family(request.suite, named_canaries(request.suite, paths))
+    return Supplies(draws=draws if asked else None, most_draws=MOST_DRAWS)

@@ -12,6 +12,7 @@ from q36eval.canaries.generators import GENERATORS
 from q36eval.canaries.specification import (
     FEW,
     MANY,
+    STANDARD,
     CanarySpec,
     Family,
     FixedPrompt,
@@ -31,7 +32,8 @@ FIXED = [(spec, prompt) for spec in SPECS for prompt in spec.must_pass or ()]
 
 
 def test_every_skill_has_a_family_and_fixed_prompts() -> None:
-    assert {spec.family.generator for spec in SPECS if spec.family} == set(GENERATORS)
+    every = (*SPECS, *load_specs(skills=None, named=STANDARD))
+    assert {spec.family.generator for spec in every if spec.family} == set(GENERATORS)
     # reasoning is sampled: no single answer of it is one that must not flip, but for models whose thoughts are a line
     for skill in {spec.skill for spec in SPECS if not spec.generation.enable_thinking}:
         of_skill = [spec for spec in SPECS if spec.skill == skill]

@@ -1,0 +1,1 @@
+"""The canaries of the suite `standard`: English, for any model."""
