@@ -73,7 +73,7 @@ def declared_findings(
     if stored is None:
         return []
     if not stored:
-        said = declared | ({} if scheme is None else {"--scheme": scheme})
+        said = {**declared, **({} if scheme is None else {"--scheme": scheme})}
         if not said:
             return []
         named = "; ".join(f"{what} by {where}" for where, what in said.items())
