@@ -1,4 +1,4 @@
-"""What each architecture supports, as a table that is measured here and printed."""
+"""What each architecture supports, as the table next to this file, which is measured here and printed."""
 
 from dataclasses import asdict
 from pathlib import Path
@@ -12,54 +12,9 @@ from q36eval.engines.abilities import tried
 from q36eval.engines.layer_pass import check_layers_alone
 from q36eval.engines.logits import LogitsForm
 from q36eval.errors import UsageError
-from tests.q36eval.checkpoints.architectures import NAMES, saved
-from tests.q36eval.checkpoints.fp8 import quantize
+from tests.q36eval.checkpoints.architectures import NAMES, quantize, saved
 
-TABLE = """
-architecture      logits            shared prefixes  layer by layer  FP8 KV cache  quantized inputs
-cohere2           tied, scale 0.25  no               yes             yes           yes
-deepseek_v2       plain             yes              yes             refused       yes
-deepseek_v3       plain             yes              yes             refused       yes
-ernie4_5          tied              yes              yes             yes           yes
-ernie4_5_moe      tied              yes              yes             yes           yes
-exaone4           plain             no               yes             yes           yes
-gemma2            tied, softcap 30  no               yes             yes           yes
-gemma3_text       tied              no               yes             yes           yes
-glm4              plain             yes              yes             yes           yes
-glm4_moe          plain             yes              yes             yes           yes
-gpt2              tied              yes              refused         yes           none
-gpt_neox          plain             yes              yes             refused       yes
-gpt_oss           plain             no               yes             yes           yes
-granite           divisor 4         yes              refused         yes           yes
-granitemoe        divisor 4         yes              yes             yes           yes
-granitemoehybrid  divisor 1         yes              yes             yes           yes
-hunyuan_v1_dense  plain             yes              yes             yes           yes
-lfm2              tied              yes              yes             yes           yes
-llama             plain             yes              yes             yes           yes
-llama-bias        plain             yes              yes             yes           yes
-llama-tied        tied              yes              yes             yes           yes
-llama4_text       plain             no               yes             yes           refused
-minimax_m2        plain             yes              yes             yes           yes
-ministral3        plain             yes              yes             yes           yes
-mistral           plain             no               yes             yes           yes
-mixtral           plain             yes              yes             yes           yes
-nemotron          plain             yes              yes             yes           yes
-olmo2             plain             yes              yes             yes           yes
-olmoe             plain             yes              yes             yes           yes
-phi               bias              yes              yes             yes           yes
-phi3              plain             yes              yes             yes           yes
-phimoe            plain             yes              yes             yes           refused
-qwen2             plain             yes              yes             yes           yes
-qwen3             plain             yes              yes             yes           yes
-qwen3_5_moe_text  plain             yes              yes             yes           yes
-qwen3_5_text      plain             yes              yes             yes           yes
-qwen3_moe         plain             yes              yes             yes           yes
-qwen3_next        plain             yes              yes             yes           yes
-seed_oss          plain             yes              yes             yes           yes
-smollm3           tied              yes              yes             yes           yes
-stablelm          plain             yes              yes             yes           yes
-starcoder2        tied              yes              yes             yes           yes
-"""
+TABLE = Path(__file__).with_suffix(".txt").read_text(encoding="utf-8")
 
 
 def _worked(call: Any) -> str:

@@ -1,5 +1,6 @@
 """A tiny random model of the judged architecture, saved as transformers saves it."""
 
+import shutil
 import sys
 from pathlib import Path
 
@@ -44,3 +45,9 @@ def bf16_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("checkpoints") / "bf16"
     model.save_pretrained(folder)
     return folder
+
+
+@pytest.fixture
+def folder(bf16_folder: Path, tmp_path: Path) -> Path:
+    """A copy of it to damage."""
+    return Path(shutil.copytree(bf16_folder, tmp_path / "copy"))

@@ -11,8 +11,7 @@ from tokenizers.models import BPE
 from tokenizers.pre_tokenizers import ByteLevel
 
 from q36eval.checkpoints.inspection import Inspection, inspect_checkpoint
-from tests.q36eval.checkpoints.architectures import NAMES, saved
-from tests.q36eval.checkpoints.fp8 import quantize
+from tests.q36eval.checkpoints.architectures import NAMES, quantize, saved
 
 
 def written(name: str, folder: Path) -> Path:
