@@ -79,9 +79,8 @@ MADE: dict[str, tuple[str, tuple[str, ...]]] = {
 
 def model(folder: Path, which: str) -> None:
     """The model and its text side, as a Hugging Face folder: the same weights each time."""
-    from golden_base import randomized
+    from golden_base import randomized, tiny_config
     from safetensors.torch import load_file, save_file
-    from tiny_config import tiny_config
     from transformers import Qwen3_5MoeForCausalLM
 
     sizes = NAMES if which == "names" else WIDE
@@ -111,48 +110,12 @@ def _multi_token(weights: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
 
 
 def write_texts(folder: Path, count: int) -> None:
-    """A tokenizer of so many tokens, generation settings and a template."""
-    special = ["<|endoftext|>", "<|im_start|>", "<|im_end|>", "<think>"]
-    letters = [chr(ord("a") + number) for number in range(26)]
-    words = [*letters, "ab", "cd", "Ġ", "Ġa"]
-    vocabulary = {word: number for number, word in enumerate(words)}
-    added = [
-        {
-            "id": len(words) + number,
-            "content": word,
-            "single_word": False,
-            "lstrip": False,
-            "rstrip": False,
-            "normalized": False,
-            "special": word != "<think>",
-        }
-        for number, word in enumerate(special)
-    ]
-    assert len(words) + len(added) < count
-    byte_level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": False, "use_regex": True}
-    document = {
-        "version": "1.0",
-        "truncation": None,
-        "padding": None,
-        "added_tokens": added,
-        "normalizer": {"type": "NFC"},
-        "pre_tokenizer": byte_level,
-        "post_processor": None,
-        "decoder": byte_level,
-        "model": {
-            "type": "BPE",
-            "dropout": None,
-            "unk_token": None,
-            "continuing_subword_prefix": "",
-            "end_of_word_suffix": "",
-            "fuse_unk": False,
-            "byte_fallback": False,
-            "vocab": vocabulary,
-            "merges": [["a", "b"], ["c", "d"], ["Ġ", "a"]],
-        },
-    }
+    """A tokenizer of fewer than `count` tokens, generation settings and a template."""
+    tokenizer = json.loads(Path(__file__).with_name("golden_tokenizer.json").read_text(encoding="utf-8"))
+    vocabulary, added = tokenizer["model"]["vocab"], tokenizer["added_tokens"]
+    assert len(vocabulary) + len(added) < count
     settings = {"tokenizer_class": "PreTrainedTokenizerFast", "eos_token": "<|im_end|>", "pad_token": "<|endoftext|>"}
-    (folder / "tokenizer.json").write_text(json.dumps(document))
+    (folder / "tokenizer.json").write_text(json.dumps(tokenizer))
     (folder / "tokenizer_config.json").write_text(json.dumps(settings))
     (folder / "chat_template.jinja").write_text(TEMPLATE)
     (folder / "generation_config.json").write_text(json.dumps({"eos_token_id": [vocabulary["Ġa"] + 3]}))

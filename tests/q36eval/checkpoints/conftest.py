@@ -15,7 +15,7 @@ HIDDEN, INTERMEDIATE, EXPERTS, VOCABULARY = 128, 64, 4, 160
 
 @pytest.fixture(scope="session")
 def bf16_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    from tiny_config import tiny_config
+    from golden_base import tiny_config
     from transformers import Qwen3_5MoeForCausalLM
 
     config = tiny_config(

@@ -2,17 +2,19 @@
 thirty thousand modules come to an end."""
 
 import fnmatch
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from q36eval.checkpoints import patterns
 from q36eval.checkpoints.header import TensorEntry
 from q36eval.checkpoints.inspection.coverage import dead_patterns
 from q36eval.checkpoints.names import canonical
 from q36eval.checkpoints.open_files import HeldFolder
-from q36eval.checkpoints.patterns import MOST_PATTERNS
+from q36eval.checkpoints.patterns import MOST_PATTERNS, matches_pattern
 from q36eval.checkpoints.reader import Checkpoint
 from q36eval.checkpoints.schemes import scheme_resolver
 from q36eval.errors import CorruptCheckpointError
@@ -173,9 +175,23 @@ def test_more_patterns_than_anybody_writes_are_refused(
     quantization: dict[str, Any], key: str, pattern: str, tmp_path: Path
 ) -> None:
     def declared(count: int) -> dict[str, Any]:
-        patterns = [pattern.format(number) for number in range(count)]
-        return quantization | {key: patterns if key == "ignore" else {name: {} for name in patterns}}
+        given = [pattern.format(number) for number in range(count)]
+        return quantization | {key: given if key == "ignore" else {name: {} for name in given}}
 
     scheme_resolver(declaring(declared(MOST_PATTERNS), tmp_path))
     with raises(CorruptCheckpointError, "patterns-too-many", "1,025", "1,024"):
         scheme_resolver(declaring(declared(MOST_PATTERNS + 1), tmp_path))
+
+
+NAME = "model.layers.3.mlp.experts.4.up_proj"
+
+
+def test_a_pattern_that_works_without_end_is_refused_and_not_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(patterns, "SECONDS", 0.5)
+    endless, name = r"(?:\w|\.|[a-z])+\Z(?<=[0-9])", NAME * 3
+    begun = time.thread_time()
+    for _ in range(100):
+        with raises(CorruptCheckpointError, "pattern-too-slow"):
+            matches_pattern(endless, name)
+    assert time.thread_time() - begun < 100 * patterns.SECONDS, "once, not for every name"
+    assert matches_pattern(r"experts\.\d+\.(gate|up|down)_proj$", NAME, anywhere=True)

@@ -44,7 +44,7 @@ for folder in folders:
 
 
 def config(folder: Path, quantization: dict[str, Any], hidden: int, vocabulary: int) -> None:
-    from tiny_config import tiny_config
+    from golden_base import tiny_config
 
     text = tiny_config(
         vocab_size=vocabulary,

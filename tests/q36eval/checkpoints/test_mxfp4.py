@@ -1,20 +1,24 @@
 """GPT-OSS as it is published, its experts in MXFP4: transformers' own dequantization gives the same model."""
 
-import json
+import shutil
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
 import torch
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 from torch import Tensor
 
 from q36eval.checkpoints.inspection import Inspection, inspect_checkpoint
 from q36eval.checkpoints.loader import load_model
 from q36eval.checkpoints.placements import LAYERS, PACKED
+from q36eval.checkpoints.reader import Checkpoint, TensorEntry, open_checkpoint
 from q36eval.engines.layer_pass import LayerPass, Segment
 from q36eval.errors import CorruptCheckpointError
-from tests.q36eval.checkpoints.architectures import saved
+from tests.q36eval.checkpoints.architectures import saved, tiny_model
 from tests.raising import raises
+
+from .inspection.damage import Tensors, config, edit_tensors
 
 PUBLISHED = ["model.layers.*.self_attn", "model.layers.*.mlp.router", "model.embed_tokens", "lm_head"]
 """What the published configuration lists as not converted."""
@@ -40,15 +44,15 @@ def plain(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def quantized(plain: Path, folder: Path, **changes: Tensor) -> Path:
     """The model with its experts in MXFP4; `changes` replace stored tensors of layer 1's experts."""
-    folder.mkdir()
-    tensors = load_file(plain / "model.safetensors")
-    for name in [name for name in tensors if name.endswith(("gate_up_proj", "down_proj"))]:
-        tensors[f"{name}_blocks"], tensors[f"{name}_scales"] = microscaled(tensors.pop(name))
-    tensors |= {f"{EXPERTS}.{name}": value for name, value in changes.items()}
-    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
-    config = json.loads((plain / "config.json").read_text())
-    config["quantization_config"] = {"quant_method": "mxfp4", "modules_to_not_convert": PUBLISHED}
-    (folder / "config.json").write_text(json.dumps(config))
+    shutil.copytree(plain, folder)
+
+    def change(tensors: Tensors) -> None:
+        for name in [name for name in tensors if name.endswith(("gate_up_proj", "down_proj"))]:
+            tensors[f"{name}_blocks"], tensors[f"{name}_scales"] = microscaled(tensors.pop(name))
+        tensors |= {f"{EXPERTS}.{name}": value for name, value in changes.items()}
+
+    edit_tensors(folder, change)
+    config(quantization_config={"quant_method": "mxfp4", "modules_to_not_convert": PUBLISHED})(folder)
     return folder
 
 
@@ -109,8 +113,42 @@ def test_a_scale_that_is_missing_or_of_another_shape_is_refused(plain: Path, tmp
     with raises(CorruptCheckpointError, "tensor-shape", f"{EXPERTS}.down_proj"):
         load_model(quantized(plain, tmp_path / "shape", down_proj_scales=scales))
     folder = quantized(plain, tmp_path / "missing")
-    tensors = load_file(folder / "model.safetensors")
-    del tensors[f"{EXPERTS}.down_proj_scales"]
-    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+    edit_tensors(folder, lambda tensors: tensors.pop(f"{EXPERTS}.down_proj_scales"))
     with raises(CorruptCheckpointError, "tensor-missing", f"{EXPERTS}.down_proj_scales"):
         load_model(folder)
+
+
+AS_PUBLISHED = ("gpt_oss", "granitemoe", "llama4_text")
+WRITTEN = ("deepseek_v3", "olmoe", "qwen3_5_moe_text", "qwen3_moe")
+STACKS = (".experts.", ".block_sparse_moe.input_linear.", ".block_sparse_moe.output_linear.")
+
+
+@pytest.mark.parametrize("name", [*AS_PUBLISHED, *WRITTEN])
+def test_experts_together_are_read_once_and_appear_in_an_inspection(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As published, and as transformers may write those of any model: as one tensor of three axes."""
+    model = tiny_model(name)
+    model.save_pretrained(tmp_path, save_original_format=name in AS_PUBLISHED)
+    stored = open_checkpoint(tmp_path).tensors
+    stacked = [each for each, entry in stored.items() if len(entry.shape) == 3 and any(one in each for one in STACKS)]
+    assert len(stacked) >= 2
+    read: list[tuple[int, int]] = []
+    own = Checkpoint.read_into
+
+    def counted(checkpoint: Checkpoint, entry: TensorEntry, target: memoryview) -> None:
+        read.append((entry.begin, entry.end))
+        own(checkpoint, entry, target)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Checkpoint, "read_into", counted)
+        ours = load_model(tmp_path).model.state_dict()
+    assert [key for key, value in model.state_dict().items() if not torch.equal(value, ours[key])] == []
+    bounds = sorted((entry.begin, entry.end) for entry in stored.values())
+    read.sort()
+    assert sum(end - begin for begin, end in read) == sum(end - begin for begin, end in bounds)
+    assert all(end <= begin for (_, end), (begin, _) in pairwise(read))
+    inspection = inspect_checkpoint(tmp_path, tmp_path)
+    assert found(inspection) == {("nothing-quantized", "config.json")}
+    values = sum(each.numel() for key, each in model.named_parameters() if any(one in key for one in STACKS))
+    assert sum(row.values for row in inspection.coverage if row.tensor_class == "routed experts") == values

@@ -267,7 +267,7 @@ CONFIGURATION = [
     ("a malformed pattern", quantization(ignore=["re:(head"]), "quantization-not-read"),
     ("a KV cache that is not emulated", quantization(kv_cache_scheme=INT4_CACHE), "kv-cache"),
 ]
-GROUPS_OF_32 = tiny.GROUPS_OF_16 | {"group_size": 32, "dynamic": False}
+GROUPS_OF_32 = tiny.NVFP4["config_groups"]["group_0"]["weights"] | {"group_size": 32}
 EXCHANGED_LAYERS = ["full_attention", "linear_attention", "linear_attention"]
 UNDECODABLE = "declared-against-stored undecodable"
 DECLARED = [

@@ -1,22 +1,30 @@
-"""A card is held to what it promises; where none does, unusual coverage is told and judged by its KL."""
+"""A card is held to what it promises; where none does, unusual coverage is told and judged by its KL.
+
+The schemes of weights are what is stored and computed, whatever the configuration calls it.
+"""
 
 import shutil
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from q36eval.app.targets import load_family
 from q36eval.checkpoints import open_checkpoint
+from q36eval.checkpoints.architecture import Architecture
 from q36eval.checkpoints.inspection import Finding, Promise, Severity, inspect_checkpoint
+from q36eval.checkpoints.inspection.coverage import scheme_census
 from q36eval.checkpoints.kv_cache import declared_kv_cache_dtype
+from q36eval.checkpoints.weights import index_weights
 from q36eval.config import Paths
 from q36eval.run.weights import promises_of
 from tests.branches import folder_of
 
-from .damage import edit_json, quantized_linear_attention
+from .damage import SANDBOX, edit_json, quantized_linear_attention
+from .tiny import GOLDEN
 
 REPOSITORY = Path(__file__).parents[4]
-SANDBOX = REPOSITORY / "data" / "sandbox"
 KEPT = Promise(tensors="linear attention", stored="unquantized", source="the card")
 
 
@@ -70,3 +78,65 @@ def test_a_cache_that_one_file_alone_names_is_told_and_judged(tmp_path: Path) ->
     assert declared_kv_cache_dtype(open_checkpoint(folder)) == "fp8_e4m3"
     edit_json(folder, "hf_quant_config.json", lambda own: own["quantization"].update(quant_algo="FP8"))
     assert [told.severity for told in found(folder)] == [Severity.BLOCKING, Severity.ADVISORY]
+
+
+def census(folder: Path) -> dict[str, int] | None:
+    checkpoint = open_checkpoint(folder)
+    weights = index_weights(checkpoint).weights
+    outline = Architecture.of(checkpoint).outline
+    places = outline.places(list(weights)).of
+    return scheme_census(weights.values(), {name: outline.shape_at(place) for name, place in places.items()})
+
+
+@pytest.mark.parametrize(
+    ("branch", "schemes"),
+    [
+        ("bf16", {}),
+        ("main", {"NVFP4": 134}),
+        ("fp8-head", {"FP8_BLOCK": 1, "NVFP4": 134}),
+        ("nvfp4-modelopt", {"NVFP4": 108}),
+        ("gptq-int4", {"W4A16": 108}),
+    ],
+)
+def test_the_sandboxs_branches(branch: str, schemes: dict[str, int]) -> None:
+    assert census(folder_of(branch)) == schemes
+
+
+def test_what_auto_round_packed_as_awq() -> None:
+    assert census(GOLDEN / "autoround-awq") == {"W4A16": 13}
+
+
+def renamed(config: dict[str, Any]) -> None:
+    groups = config["quantization_config"]["config_groups"]
+    config["quantization_config"]["config_groups"] = {f"W4A16_{name}": group for name, group in groups.items()}
+    config["_name_or_path"] = config["scheme"] = "W4A16"
+
+
+def weight_only(config: dict[str, Any]) -> None:
+    for group in config["quantization_config"]["config_groups"].values():
+        group["input_activations"] = None
+
+
+def declared_as_integers(config: dict[str, Any]) -> None:
+    config["quantization_config"]["config_groups"]["group_1"]["weights"] |= {"num_bits": 8, "type": "int"}
+
+
+def inputs_not_emulated(config: dict[str, Any]) -> None:
+    config["quantization_config"]["config_groups"]["group_0"]["input_activations"] |= {"num_bits": 8}
+
+
+@pytest.mark.parametrize(
+    ("change", "schemes"),
+    [
+        (renamed, {"FP8_BLOCK": 1, "NVFP4": 134}),
+        (weight_only, {"FP8_BLOCK_A16": 1, "NVFP4_A16": 134}),
+        (declared_as_integers, {"FP8_BLOCK": 1, "NVFP4": 134}),
+        (inputs_not_emulated, None),
+    ],
+)
+def test_what_is_stored_counts_whatever_it_is_called(
+    change: Callable[[dict[str, Any]], None], schemes: dict[str, int] | None, tmp_path: Path
+) -> None:
+    folder = Path(shutil.copytree(SANDBOX / "fp8-head", tmp_path / "copy"))
+    edit_json(folder, "config.json", change)
+    assert census(folder) == schemes
