@@ -1,21 +1,19 @@
 """A checkpoint's head on its own gives the logits of the whole model, bit for bit."""
 
-import json
 import shutil
 from pathlib import Path
 
 import pytest
 import torch
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 
 from q36eval.engines import EngineSettings, ScoreRequest, open_engine
 from q36eval.engines.head import Head
 from q36eval.engines.numerics import float32_logits
 from q36eval.errors import CorruptCheckpointError, EngineError
+from tests.q36eval.checkpoints.inspection.damage import SANDBOX, config, edit_tensors
 from tests.q36eval.scoring import states_of
 from tests.raising import raises
-
-SANDBOX = Path(__file__).parents[2] / "data" / "sandbox"
 
 
 @pytest.mark.parametrize("name", ["bf16", "fp8-head"])
@@ -41,13 +39,11 @@ def test_without_a_head_there_are_the_embeddings_where_they_are_tied_and_nothing
 ) -> None:
     folder = tmp_path / "headless"
     shutil.copytree(SANDBOX / "bf16", folder)
-    tensors = load_file(folder / "model.safetensors")
-    del tensors["lm_head.weight"]
-    save_file(tensors, folder / "model.safetensors")
-    config = json.loads((folder / "config.json").read_text()) | {"tie_word_embeddings": tied}
-    (folder / "config.json").write_text(json.dumps(config))
+    edit_tensors(folder, lambda tensors: tensors.pop("lm_head.weight"))
+    config(tie_word_embeddings=tied)(folder)
     if tied:
-        assert torch.equal(Head.of(EngineSettings(folder)).plain().weight, tensors["model.embed_tokens.weight"])
+        embeddings = load_file(folder / "model.safetensors")["model.embed_tokens.weight"]
+        assert torch.equal(Head.of(EngineSettings(folder)).plain().weight, embeddings)
     else:
         with raises(CorruptCheckpointError, "tensor-missing", "lm_head.weight"):
             Head.of(EngineSettings(folder))

@@ -47,6 +47,17 @@ def bf16_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.fixture(scope="session")
+def references(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """The models that llama.cpp converted to the golden GGUFs, by name."""
+    from golden_gguf import model
+
+    folder = tmp_path_factory.mktemp("gguf")
+    for name in ("names", "wide"):
+        model(folder / name, name)
+    return {name: folder / name for name in ("names", "wide")}
+
+
 @pytest.fixture
 def folder(bf16_folder: Path, tmp_path: Path) -> Path:
     """A copy of it to damage."""

@@ -1,6 +1,5 @@
 """Fused fine-grained FP8 experts, as transformers holds them: one weight each, every part used, nothing guessed."""
 
-import json
 import shutil
 from collections.abc import Callable
 from itertools import pairwise
@@ -19,20 +18,20 @@ from q36eval.checkpoints.weights import index_weights
 from q36eval.errors import CorruptCheckpointError, UsageError
 from tests.raising import raises
 
-GOLDEN = Path(__file__).parents[2] / "assets" / "golden"
+from .inspection.damage import Tensors
+from .inspection.damage import quantization as declared
+from .test_golden import GOLDEN
+
 FUSED, APART = GOLDEN / "tf-fp8-fused", GOLDEN / "tf-fp8-per-expert"
 EXPERTS = "model.layers.0.mlp.experts"
 GATE_UP, DOWN = f"{EXPERTS}.gate_up_proj", f"{EXPERTS}.down_proj"
-Tensors = dict[str, Tensor]
 
 
 def changed(target: Path, change: Callable[[Tensors], Tensors], source: Path = FUSED, **quantization: Any) -> Path:
     """A copy with other tensors and other entries of its quantization."""
     shutil.copytree(source, target)
     save_file(change(load_file(source / "model.safetensors")), target / "model.safetensors")
-    config = json.loads((source / "config.json").read_text())
-    config["quantization_config"] |= quantization
-    (target / "config.json").write_text(json.dumps(config))
+    declared(**quantization)(target)
     return target
 
 

@@ -1,7 +1,6 @@
 """What llama.cpp's converter wrote of a model is that model: names, order of heads, norms, configuration, tokenizer."""
 
 import hashlib
-import json
 import struct
 import sys
 from collections.abc import Iterator
@@ -14,31 +13,24 @@ import torch
 from q36eval.checkpoints import checkpoint_sha256, load_model, open_checkpoint, tokenizer_sha256
 from q36eval.checkpoints.gguf.entries import MINUS_EXP, MOVED_BY, PLUS_ONE, GgufEntry
 from q36eval.checkpoints.gguf.settings import shortest
-from q36eval.checkpoints.inspection import Inspection, inspect_checkpoint
+from q36eval.checkpoints.inspection import inspect_checkpoint
 from q36eval.checkpoints.inspection.findings import Severity
 from q36eval.checkpoints.open_checkpoints import hold, opened_once
 from q36eval.checkpoints.tokenizer import chat_template_sha256
 from q36eval.checkpoints.weights import index_weights
 from q36eval.errors import CorruptCheckpointError, UsageError
 from tests.commands import q36eval
-from tests.q36eval.checkpoints.gguf_files import Gguf, take_apart
+from tests.q36eval.checkpoints.gguf_files import GOLDEN, MANIFEST, Gguf, blocking, take_apart
 from tests.raising import raises
 
-ASSETS = Path(__file__).parents[2] / "assets"
-GOLDEN = ASSETS / "ggufs"
-MANIFEST = json.loads((GOLDEN / "MANIFEST.json").read_text())
 PLAIN = GOLDEN / "bf16.gguf"
 F16, BF16 = 1, 30
 
 
-@pytest.fixture(scope="module")
-def reference(tmp_path_factory: pytest.TempPathFactory) -> Path:
+@pytest.fixture
+def reference(references: dict[str, Path]) -> Path:
     """The model that was converted."""
-    from golden_gguf import model
-
-    folder = tmp_path_factory.mktemp("gguf") / "names"
-    model(folder, "names")
-    return folder
+    return references["names"]
 
 
 @pytest.fixture
@@ -92,10 +84,6 @@ def test_text_is_the_reference_s_and_the_template_its_own(reference: Path, tmp_p
 def test_without_a_reference_its_texts_cannot_be_measured() -> None:
     with raises(UsageError, "reference-required", "bf16"):
         tokenizer_sha256(PLAIN)
-
-
-def blocking(inspection: Inspection) -> set[str]:
-    return {finding.rule for finding in inspection.blocking}
 
 
 def test_an_inspection_finds_nothing_wrong_with_it(reference: Path) -> None:

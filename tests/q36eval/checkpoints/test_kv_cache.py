@@ -14,9 +14,9 @@ from q36eval.engines import EngineSettings, identity_of, open_engine
 from q36eval.errors import CorruptCheckpointError, UsageError
 from tests.raising import raises
 
-from .inspection.damage import edit_json, edit_tensors
+from .inspection.damage import config, edit_tensors
+from .test_golden import GOLDEN
 
-GOLDEN = Path(__file__).parents[2] / "assets" / "golden"
 IDS = torch.arange(60).reshape(2, 30)
 ATTENTION = "model.layers.1.self_attn"
 
@@ -46,7 +46,7 @@ def with_scales(source: Path, target: Path, scales: dict[str, Tensor], **quantiz
     shutil.copytree(source, target)
     edit_tensors(target, lambda tensors: tensors.update(scales))
     if quantization:
-        edit_json(target, "config.json", lambda config: config.update(quantization_config=quantization))
+        config(quantization_config=quantization)(target)
     return target
 
 

@@ -1,13 +1,12 @@
 """Weights that stay packed give the bits of decoded ones, in every format, take less, and are refused as strictly."""
 
-import json
 import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 
 from q36eval.checkpoints import load_model
 from q36eval.checkpoints import weight_slots as loading
@@ -16,11 +15,10 @@ from q36eval.errors import CorruptCheckpointError
 from tests.branches import folder_of
 from tests.raising import raises
 
-GOLDEN = Path(__file__).parents[2] / "assets" / "golden"
+from .inspection.damage import WEIGHTS, one
+from .test_golden import GOLDEN, GROUPS_WIDER_THAN_THE_MODEL, NAMES
+
 GGUFS = GOLDEN.with_name("ggufs")
-NAMES = sorted(json.loads((GOLDEN / "MANIFEST.json").read_text()))
-WIDER_THAN_THE_MODEL = ("ct-fp8-block", "ct-mixed")
-"""Groups of 128 features do not divide a hidden size of 64: no engine serves these inputs."""
 
 
 def logits(model: Any) -> torch.Tensor:
@@ -32,7 +30,7 @@ def logits(model: Any) -> torch.Tensor:
 @pytest.mark.long
 @pytest.mark.parametrize("name", NAMES)
 def test_every_format_computes_the_same_bits_packed(name: str) -> None:
-    options: dict[str, Any] = {"emulate_activations": name not in WIDER_THAN_THE_MODEL}
+    options: dict[str, Any] = {"emulate_activations": name not in GROUPS_WIDER_THAN_THE_MODEL}
     decoded, packed = (load_model(GOLDEN / name, placement=how, **options) for how in ("decoded", "packed"))
     assert packed.report == decoded.report
     inside = [module for module in packed.model.modules() if isinstance(module, PackedWeight)]
@@ -84,11 +82,8 @@ def test_each_kernel_of_experts_computes_with_packed_ones(sandbox: tuple[Any, An
 def test_what_cannot_be_decoded_is_refused_by_name(tmp_path: Path, part: str, change: Any, code: str) -> None:
     folder = tmp_path / "damaged"
     shutil.copytree(GOLDEN / "ct-nvfp4", folder)
-    (file,) = folder.glob("*.safetensors")
-    tensors = load_file(file)
-    name = next(key for key in sorted(tensors) if key.endswith(f"experts.1.up_proj.{part}"))
-    tensors[name] = change(tensors[name]).clone()
-    save_file(tensors, file)
+    name = next(key for key in sorted(load_file(folder / WEIGHTS)) if key.endswith(f"experts.1.up_proj.{part}"))
+    one(name, change)(folder)
     with raises(CorruptCheckpointError, code, "experts.1.up_proj.weight"):
         load_model(folder, placement="packed")
 

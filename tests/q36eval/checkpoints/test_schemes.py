@@ -1,14 +1,12 @@
 """Configurations say how each module is stored, in the words of each producer."""
 
-import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from safetensors.torch import load_file, save_file
-from torch import Tensor
+from safetensors.torch import load_file
 
 from q36eval.checkpoints import load_model
 from q36eval.checkpoints.formats import FORMATS
@@ -19,6 +17,8 @@ from q36eval.checkpoints.scheme import Scheme
 from q36eval.checkpoints.schemes import scheme_resolver
 from q36eval.errors import UsageError
 from tests.raising import raises
+
+from .inspection.damage import WEIGHTS, Tensors, config, edit_tensors
 
 QWEIGHT = frozenset({"qweight", "qzeros", "scales"})
 EXPERT = "model.language_model.layers.3.mlp.experts.7.down_proj"
@@ -192,39 +192,28 @@ def test_older_activation_orders_are_read_and_need_their_column_order() -> None:
     assert resolve(compressed(strategy="group", actorder="weight"), EXPERT).setting("needs_g_idx") is None
 
 
-def rewritten(source: Path, target: Path, change: Callable[[str, Tensor], dict[str, Tensor]], config: Any) -> Path:
-    target.mkdir()
-    tensors: dict[str, Tensor] = {}
-    for name, tensor in load_file(source / "model.safetensors").items():
-        tensors |= change(name, tensor)
-    save_file(tensors, target / "model.safetensors", metadata={"format": "pt"})
-    document = json.loads((source / "config.json").read_text())
-    (target / "config.json").write_text(json.dumps(document | {"quantization_config": config}))
-    return target
-
-
 @pytest.mark.parametrize("dtype", [torch.float16, torch.float32])
-def test_plain_checkpoints_of_other_dtypes_are_rounded_once(
-    bf16_folder: Path, tmp_path: Path, dtype: torch.dtype
-) -> None:
-    wider = {name: tensor.to(dtype) for name, tensor in load_file(bf16_folder / "model.safetensors").items()}
-    folder = rewritten(bf16_folder, tmp_path / "plain", lambda name, tensor: {name: wider[name]}, None)
+def test_plain_checkpoints_of_other_dtypes_are_rounded_once(folder: Path, dtype: torch.dtype) -> None:
+    wider = {name: tensor.to(dtype) for name, tensor in load_file(folder / WEIGHTS).items()}
+    edit_tensors(folder, lambda tensors: tensors.update(wider))
+    config(quantization_config=None)(folder)
     head = load_model(folder).model.lm_head.weight
     assert torch.equal(head, wider["lm_head.weight"].bfloat16())
 
 
-def test_inputs_that_cannot_be_emulated_are_refused_unless_switched_off(bf16_folder: Path, tmp_path: Path) -> None:
+def test_inputs_that_cannot_be_emulated_are_refused_unless_switched_off(folder: Path) -> None:
     inputs = {"num_bits": 4, "type": "int", "strategy": "token", "dynamic": True}
     weights = {"num_bits": 8, "type": "int", "strategy": "channel"}
     group = {"targets": ["re:.*q_proj$"], "weights": weights, "input_activations": inputs}
-    config = compressed() | {"config_groups": {"group_0": group}, "format": "int-quantized"}
 
-    def change(name: str, weight: Tensor) -> dict[str, Tensor]:
-        if not name.endswith("q_proj.weight"):
-            return {name: weight}
-        return {name: weight.mul(10).to(torch.int8), f"{name}_scale": torch.full((len(weight), 1), 0.1).bfloat16()}
+    def change(tensors: Tensors) -> None:
+        for name in [name for name in tensors if name.endswith("q_proj.weight")]:
+            tensors[f"{name}_scale"] = torch.full((len(tensors[name]), 1), 0.1).bfloat16()
+            tensors[name] = tensors[name].mul(10).to(torch.int8)
 
-    folder = rewritten(bf16_folder, tmp_path / "w8a4", change, config)
+    edit_tensors(folder, change)
+    declared = compressed() | {"config_groups": {"group_0": group}, "format": "int-quantized"}
+    config(quantization_config=declared)(folder)
     with raises(UsageError, "activations-unsupported"):
         load_model(folder)
     assert load_model(folder, emulate_activations=False).report.ignored_inputs == 1

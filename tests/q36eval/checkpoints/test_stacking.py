@@ -1,6 +1,5 @@
 """Weights decoded together into one parameter are those of each alone, whichever of them are alike."""
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,11 +12,11 @@ from q36eval.checkpoints.formats.stacked import can_be_stacked
 from q36eval.checkpoints.stored_groups import read_alike
 from q36eval.checkpoints.weights import LogicalWeight, index_weights
 
-GOLDEN = Path(__file__).parents[2] / "assets" / "golden"
+from .test_golden import GOLDEN, NAMES
+
 EXPERTS = 2
 ALONE = ("ct-fp8-block", "modelopt-fp8-block", "ct-w4a16-ordered")
 """Lower than a block of scales, or with an order of columns of its own."""
-NAMES = sorted(json.loads((GOLDEN / "MANIFEST.json").read_text()))
 
 
 def experts_of(folder: Path) -> list[tuple[Place, LogicalWeight]]:

@@ -1,49 +1,21 @@
 """Honest calibration stays within its bounds, also with heavy tails; poison leaves them, and the more the worse."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import pytest
 import torch
 from torch import Tensor
 
 from q36eval.checkpoints.inspection.error import WeightError, beyond_scheme, grouped, outliers
-from q36eval.checkpoints.inspection.grids import Rounding
 
-from .damage import FP4
-from .roundings import honest_rounding, usage
+from .roundings import LARGEST, Stored, absmax, honest_rounding, rounding_of, to_grid, under, usage
 from .tiny import fp4_bytes
 
-LARGEST = {"nvfp4": 6.0, "fp8": 448.0, "int8": 127.5, "int4": 7.5, "int3": 3.5, "int2": 1.5}
 GRIDS = [("int8", 128), ("int4", 128), ("int4", 32), ("int3", 128), ("int2", 32), ("nvfp4", 16), ("fp8", 256)]
-every_grid = pytest.mark.parametrize(("kind", "group"), GRIDS)
-
-
-@dataclass(frozen=True)
-class Stored:
-    """A weight as it is decoded, and the scales [out, groups] it was stored with."""
-
-    decoded: Tensor
-    scale: Tensor
-
-
-def to_grid(kind: str, values: Tensor, scale: Tensor) -> Tensor:
-    """The nearest values of the grid; `scale` broadcasts against `values`."""
-    if kind == "fp8":
-        return (values / scale).clamp(-448, 448).to(torch.float8_e4m3fn).float() * scale
-    if kind == "nvfp4":
-        return FP4[((values / scale).abs().unsqueeze(-1) - FP4).abs().argmin(-1)] * values.sign() * scale
-    top = int(LARGEST[kind] + 0.5)
-    return (values / scale).round().clamp(-top, top - 1) * scale
-
-
-def absmax(kind: str, group: int, weight: Tensor) -> Tensor:
-    return weight.unflatten(1, (-1, group)).abs().amax(-1) / LARGEST[kind]
 
 
 def nearest(kind: str, group: int, weight: Tensor, factor: float = 1.0) -> Stored:
-    scale = absmax(kind, group, weight) * factor
-    return Stored(to_grid(kind, weight.unflatten(1, (-1, group)), scale.unsqueeze(-1)).flatten(1), scale)
+    return under(kind, weight, absmax(kind, group, weight) * factor)
 
 
 def clipped(kind: str, group: int, weight: Tensor) -> Stored:
@@ -51,8 +23,7 @@ def clipped(kind: str, group: int, weight: Tensor) -> Stored:
     tries = [nearest(kind, group, weight, float(factor)) for factor in torch.linspace(0.4, 1, 25)]
     costs = torch.stack([(tried.decoded - weight).unflatten(1, (-1, group)).square().sum(-1) for tried in tries])
     best = costs.argmin(0)
-    scale = torch.stack([tried.scale for tried in tries]).gather(0, best.unsqueeze(0))[0]
-    return Stored(to_grid(kind, weight.unflatten(1, (-1, group)), scale.unsqueeze(-1)).flatten(1), scale)
+    return under(kind, weight, torch.stack([tried.scale for tried in tries]).gather(0, best.unsqueeze(0))[0])
 
 
 def gptq(kind: str, group: int, weight: Tensor, hessian: Tensor) -> Stored:
@@ -86,18 +57,6 @@ def students_t(tail: float, rows: int = 128, columns: int = 256) -> Tensor:
     return torch.distributions.StudentT(tail).sample((rows, columns))
 
 
-def rounding_of(kind: str, stored: Stored, weight: Tensor) -> Rounding:
-    if kind == "nvfp4":
-        unit = weight.abs().max() / (6 * 448)
-        local = (stored.scale / unit).clamp(max=448).to(torch.float8_e4m3fn)
-        packed = torch.zeros(len(weight), weight.shape[1] // 2, dtype=torch.uint8)
-        parts = {"weight": packed, "weight_scale": local, "weight_scale_2": unit}
-    else:
-        dtype = torch.float8_e4m3fn if kind == "fp8" else torch.int8
-        parts = {"weight": torch.zeros(weight.shape).to(dtype), "weight_scale": stored.scale}
-    return honest_rounding(parts, weight, bits=int(kind[3:]) if kind.startswith("int") else None)
-
-
 def measured(kind: str, stored: Stored, weight: Tensor, name: str = "w") -> WeightError:
     rounding = rounding_of(kind, stored, weight)
     error = stored.decoded - weight
@@ -115,7 +74,7 @@ def measured(kind: str, stored: Stored, weight: Tensor, name: str = "w") -> Weig
 
 
 @pytest.mark.long
-@every_grid
+@pytest.mark.parametrize(("kind", "group"), GRIDS)
 @pytest.mark.parametrize("tail", [200.0, 4.0])
 def test_honest_calibration_is_clean(kind: str, group: int, tail: float) -> None:
     weight = students_t(tail)

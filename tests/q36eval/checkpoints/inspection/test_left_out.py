@@ -10,9 +10,8 @@ import torch
 from q36eval.checkpoints.inspection import Finding, Promise, Section, Severity, inspect_checkpoint
 from q36eval.run.weights import measurements
 
-from .damage import Tensors, edit_tensors
+from .damage import SANDBOX, Tensors, edit_tensors
 
-SANDBOX = Path(__file__).parents[4] / "data" / "sandbox"
 EXPERTS = "mtp.layers.0.mlp.experts"
 HEAD = "mtp.fc.weight"
 PATCH = "model.visual.patch_embed.proj.weight"
@@ -77,10 +76,6 @@ def test_the_same_numbers_are_no_finding_however_they_are_laid_out(branch: Path,
     assert found(branch, reference, *BOTH) == [], "the same numbers in another dtype"
 
 
-def zeroed(tensor: torch.Tensor) -> torch.Tensor:
-    return torch.zeros_like(tensor)
-
-
 def noise(tensor: torch.Tensor) -> torch.Tensor:
     return torch.randn(tensor.shape, generator=torch.Generator().manual_seed(0)).to(tensor.dtype)
 
@@ -89,7 +84,7 @@ def noise(tensor: torch.Tensor) -> torch.Tensor:
 @pytest.mark.parametrize(
     ("change", "name"),
     [
-        (zeroed, HEAD),
+        (torch.zeros_like, HEAD),
         (torch.neg, f"{EXPERTS}.1.up_proj.weight"),
         (noise, PATCH.removeprefix("model.")),
     ],
@@ -138,6 +133,6 @@ def test_quantized_where_the_card_says_unquantized_blocks_and_is_told_elsewhere(
 
 def test_without_the_reference_a_matrix_of_zeros_is_found(branch: Path) -> None:
     assert found(branch, None, *BOTH) == [], "a bias may be zero"
-    edit_tensors(branch, lambda tensors: tensors.update({HEAD: zeroed(tensors[HEAD])}))
+    edit_tensors(branch, lambda tensors: tensors[HEAD].zero_())
     (finding,) = found(branch, None, *BOTH)
     assert (finding.rule, finding.subject) == ("shipped-zero", HEAD)

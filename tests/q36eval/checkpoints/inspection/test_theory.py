@@ -9,35 +9,7 @@ from q36eval.checkpoints.inspection.comparison import LEAST_INSIDE
 from q36eval.checkpoints.inspection.grids import Usage, sums_of
 from tests.profiles import sized
 
-from .damage import FP4
-from .roundings import honest_rounding, usage
-
-
-def rounded(kind: str, weight: torch.Tensor, group: int) -> tuple[dict[str, torch.Tensor], torch.Tensor]:
-    """(stored parts, decoded weight) of round to nearest, written out plainly."""
-    groups = weight.reshape(weight.shape[0], -1, group)
-    largest = groups.abs().amax(-1).clamp(min=1e-20)
-    if kind == "nvfp4":
-        unit = largest.max() / (6 * 448)
-        local = (largest / 6 / unit).to(torch.float8_e4m3fn)
-        scale = (local.float() * unit).unsqueeze(-1)
-        nearest = ((groups.abs() / scale).unsqueeze(-1) - FP4).abs().argmin(-1)
-        decoded = FP4[nearest] * groups.sign() * scale
-        packed = torch.zeros(weight.shape[0], weight.shape[1] // 2, dtype=torch.uint8)
-        return {"weight": packed, "weight_scale": local, "weight_scale_2": unit}, decoded.nan_to_num().flatten(1)
-    if kind == "fp8":
-        scale = largest / 448
-        codes = (groups / scale.unsqueeze(-1)).to(torch.float8_e4m3fn)
-        decoded = codes.float() * scale.unsqueeze(-1)
-        return {"weight": codes.flatten(1), "weight_scale": scale}, decoded.flatten(1)
-    bits = int(kind.removeprefix("int"))
-    scale = largest / (2**bits - 1) * 2
-    codes = (groups / scale.unsqueeze(-1)).round().clamp(-(2 ** (bits - 1)), 2 ** (bits - 1) - 1)
-    return {"weight": codes.to(torch.int8).flatten(1), "weight_scale": scale}, (codes * scale.unsqueeze(-1)).flatten(1)
-
-
-def bits_of(kind: str) -> int | None:
-    return int(kind.removeprefix("int")) if kind.startswith("int") else None
+from .roundings import absmax, honest_rounding, rounding_of, under, usage
 
 
 @pytest.mark.parametrize(("kind", "group"), [("nvfp4", 16), ("fp8", 128), ("fp8", 256), ("int4", 32), ("int8", 256)])
@@ -50,11 +22,15 @@ def test_rounding_to_nearest_never_leaves_its_bound(
     generator = torch.Generator().manual_seed(seed)
     scales = torch.exp(spread * torch.randn(8, 256 // group, 1, generator=generator)) * 10**size
     weight = (torch.randn(8, 256 // group, group, generator=generator) * scales).flatten(1)
-    parts, decoded = rounded(kind, weight, group)
-    rounding = honest_rounding(parts, weight, bits=bits_of(kind))
+    scale = absmax(kind, group, weight)
+    if kind == "nvfp4":  # local scales are stored in FP8
+        unit = weight.abs().max() / (6 * 448)
+        scale = (scale / unit).to(torch.float8_e4m3fn).float() * unit
+    stored = under(kind, weight, scale)
+    rounding = rounding_of(kind, stored, weight)
     assert rounding.width == min(group, 128) if kind == "fp8" else rounding.width == group
-    assert bool(((decoded - weight).abs() <= rounding.half_steps * 1.0001).all())
-    assert usage(decoded - weight, weight, rounding).share <= 1.0
+    assert bool(((stored.decoded - weight).abs() <= rounding.half_steps * 1.0001).all())
+    assert usage(stored.decoded - weight, weight, rounding).share <= 1.0
 
 
 @pytest.mark.parametrize("block", [(128, 128), (96, 80)])
