@@ -51,14 +51,32 @@ def one(name: str, change: Callable[[Tensor], Tensor]) -> Damage:
     return edit(lambda tensors: tensors.update({name: change(tensors[name])}))
 
 
+def parts_of(tensors: Tensors, name: str) -> list[str]:
+    """A tensor, or all parts of a module or layer."""
+    return [stored for stored in tensors if stored == name or stored.startswith(f"{name}.")]
+
+
+def exchanged(first: str, second: str) -> Damage:
+    """Everything of one tensor, module or layer under the name of the other."""
+
+    def swap(tensors: Tensors) -> None:
+        for name in parts_of(tensors, first):
+            twin = second + name.removeprefix(first)
+            tensors[name], tensors[twin] = tensors[twin], tensors[name]
+
+    return edit(swap)
+
+
+def in_config(change: Callable[[dict[str, Any]], object]) -> Damage:
+    return lambda folder: edit_json(folder, "config.json", change)
+
+
 def config(**changes: Any) -> Damage:
-    return lambda folder: edit_json(folder, "config.json", lambda document: document.update(changes))
+    return in_config(lambda document: document.update(changes))
 
 
 def quantization(**changes: Any) -> Damage:
-    return lambda folder: edit_json(
-        folder, "config.json", lambda document: document["quantization_config"].update(changes)
-    )
+    return in_config(lambda document: document["quantization_config"].update(changes))
 
 
 def bits(tensor: Tensor) -> Tensor:

@@ -32,8 +32,11 @@ from .damage import (
     edit_header,
     edit_json,
     edit_tensors,
+    exchanged,
+    in_config,
     inputs_twenty_times,
     one,
+    parts_of,
     quantization,
     sharded,
     stray_file,
@@ -64,20 +67,6 @@ EXPERT, TWIN = f"{MLP}.experts.3", f"{MLP}.experts.2"
 NORM, HEAD, EMBEDDINGS = "model.norm.weight", "lm_head.weight", "model.embed_tokens.weight"
 CHANGED, BEYOND = "unquantized-differs", "beyond-scheme"
 Change = Callable[[Tensor], Tensor]
-
-
-def parts_of(tensors: Tensors, name: str) -> list[str]:
-    """A tensor, or all parts of a module."""
-    return [stored for stored in tensors if stored == name or stored.startswith(f"{name}.")]
-
-
-def exchanged(first: str, second: str) -> Damage:
-    def swap(tensors: Tensors) -> None:
-        for name in parts_of(tensors, first):
-            twin = second + name.removeprefix(first)
-            tensors[name], tensors[twin] = tensors[twin], tensors[name]
-
-    return edit(swap)
 
 
 def in_place(change: Callable[[Tensor], object]) -> Change:
@@ -179,10 +168,6 @@ FUSED_EXPERTS = [
     ("one expert too few", one(DOWN, lambda t: t[:-1]), DOWN_OF_EXPERT, "missing-tensor"),
     ("one expert too many", one(FUSED, lambda t: torch.cat([t, t[:1]])), SURPLUS_EXPERT, "unexpected-tensor"),
 ]
-
-
-def in_config(change: Callable[[dict[str, Any]], object]) -> Damage:
-    return lambda folder: edit_json(folder, "config.json", change)
 
 
 def group_declared(**changes: Any) -> Damage:
