@@ -12,7 +12,7 @@ from q36eval.engines.qwen3_5_moe.delta import delta_step
 from q36eval.engines.qwen3_5_moe.steps import COLUMNS, StepMemory, columns_of
 from q36eval.engines.sampling import Sampler, sample
 from q36eval.engines.shared_prefix import LastPrefix
-from tests.small_models import random_model
+from tests.small_models import random_model, random_prompts
 
 PADDING = 0
 
@@ -35,8 +35,7 @@ def alone(model: Any, prompt: list[int], budget: int, stop_ids: set[int]) -> lis
 
 @pytest.mark.long
 def test_every_row_answers_as_if_it_were_alone(model: Any) -> None:
-    rng = torch.Generator().manual_seed(3)
-    prompts = [torch.randint(2, 1000, (n,), generator=rng).tolist() for n in (3, 17, 40, 9, 70, 5, 33, 12, 64)]
+    prompts = random_prompts([3, 17, 40, 9, 70, 5, 33, 12, 64])
     budgets = [24, 1, 40, 7, 24, 40, 3, 24, 16]
     free = decode(model, prompts, budgets, set(), PADDING)
     assert [len(answer) for answer in free] == budgets
@@ -54,8 +53,7 @@ def sampler(key: str, temperature: float = 0.9) -> Sampler:
 
 @pytest.mark.long
 def test_a_sampled_answer_depends_on_its_own_seed_and_key_and_greedy_rows_stay_greedy(model: Any) -> None:
-    rng = torch.Generator().manual_seed(4)
-    prompts = [torch.randint(2, 1000, (n,), generator=rng).tolist() for n in (12, 30, 7, 21)]
+    prompts = random_prompts([12, 30, 7, 21], seed=4)
     budgets = [20, 12, 20, 20]
     greedy = decode(model, prompts, budgets, set(), PADDING)
     mixed = decode(model, prompts, budgets, set(), PADDING, [sampler("a"), None, sampler("b"), None])
@@ -108,15 +106,10 @@ def test_steps_are_ours_on_a_cpu_alone_and_only_while_decoding() -> None:
 # -- steps in memory that never moves answer as those over a growing cache, whatever was left in that memory
 
 
-def prompts_of(lengths: list[int], seed: int = 3) -> list[list[int]]:
-    rng = torch.Generator().manual_seed(seed)
-    return [torch.randint(2, 1000, (length,), generator=rng).tolist() for length in lengths]
-
-
 @pytest.mark.long
 def test_answers_are_those_over_a_growing_cache_for_every_batch_of_one_memory(model: Any) -> None:
     memory = StepMemory(model)
-    prompts = prompts_of([3, 17, 40, 9, 70, 5, 33, 12, 64, 21, 8])
+    prompts = random_prompts([3, 17, 40, 9, 70, 5, 33, 12, 64, 21, 8])
     budgets = [24, 1, 40, 7, 24, 40, 3, 24, 16, 30, 30]
     free = decode(model, prompts, budgets, set(), PADDING)
     stops = {free[0][4], free[5][20], free[2][30]}
@@ -137,7 +130,7 @@ def test_answers_are_those_over_a_growing_cache_for_every_batch_of_one_memory(mo
 @pytest.mark.long
 def test_columns_grow_past_what_was_made_first_and_nothing_of_an_earlier_batch_is_seen(model: Any) -> None:
     memory = StepMemory(model)
-    prompts, budgets = prompts_of([COLUMNS - 10, COLUMNS - 4]), [30, 160]
+    prompts, budgets = random_prompts([COLUMNS - 10, COLUMNS - 4]), [30, 160]
     expected = decode(model, prompts, budgets, set(), PADDING)
     assert decode(model, prompts, budgets, set(), PADDING, memory=memory) == expected
     assert {columns for _, columns in memory._ran} == {columns_of(COLUMNS), columns_of(COLUMNS + 1), 512}
@@ -152,7 +145,7 @@ def test_columns_grow_past_what_was_made_first_and_nothing_of_an_earlier_batch_i
 
 
 def test_a_prefix_is_continued_too(model: Any) -> None:
-    prefix, *rests = prompts_of([64, 9, 12, 10])
+    prefix, *rests = random_prompts([64, 9, 12, 10])
     budgets = [12, 9, 15]
     expected = [
         decode(model, [prefix + rest], [budget], set(), PADDING)[0] for rest, budget in zip(rests, budgets, strict=True)

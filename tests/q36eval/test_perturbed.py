@@ -19,7 +19,7 @@ from q36eval.engines.perturbation import (
 )
 from tests.q36eval.scoring import passes, states_of
 from tests.q36eval.test_references import IDENTITY
-from tests.small_models import random_model
+from tests.small_models import random_model, random_prompts
 
 TOKENIZER = SimpleNamespace(eos_token_id=1, pad_token_id=0)
 SAME = 2e-4
@@ -33,11 +33,8 @@ def model() -> Any:
 
 @pytest.fixture(scope="module")
 def requests() -> list[ScoreRequest]:
-    rng = torch.Generator().manual_seed(3)
-    lengths = (3, 17, 40, 130, 70, 5, 66, 12)
-    return [
-        ScoreRequest(f"{n}", tuple(torch.randint(2, 1000, (n,), generator=rng).tolist()), 1 + n // 4) for n in lengths
-    ]
+    texts = random_prompts([3, 17, 40, 130, 70, 5, 66, 12])
+    return [ScoreRequest(f"{len(text)}", tuple(text), 1 + len(text) // 4) for text in texts]
 
 
 @pytest.fixture(scope="module")

@@ -13,7 +13,6 @@ import pytest
 import torch
 
 from q36eval.checkpoints import load_model, open_checkpoint
-from q36eval.checkpoints.architecture import Outline
 from q36eval.checkpoints.formats import FORMATS
 from q36eval.checkpoints.formats import gguf as decoder
 from q36eval.checkpoints.gguf.entries import GgufEntry, columns_side_by_side
@@ -25,6 +24,8 @@ from q36eval.checkpoints.weights import index_weights
 from q36eval.errors import CorruptCheckpointError, UsageError
 from tests.q36eval.checkpoints.gguf_files import GOLDEN, MANIFEST, Gguf, RawTensor, blocking, take_apart
 from tests.raising import raises
+
+from .test_golden import assert_holds
 
 package = pytest.importorskip("gguf.quants", reason="the gguf extra is not installed")
 
@@ -88,14 +89,7 @@ def test_the_loaded_model_holds_those_weights_rounded_once(name: str, references
         folders.measure_against(reference_of(name, references))
         loaded = load_model(GOLDEN / f"{name}.gguf")
         weights = index_weights(open_checkpoint(GOLDEN / f"{name}.gguf")).weights
-    parameters = dict(loaded.model.named_parameters())
-    places = Outline(loaded.model).places(list(weights)).of
-    for key, weight in weights.items():
-        place = parameters[places[key].parameter]
-        place = place if places[key].part is None else place[places[key].part]
-        assert torch.equal(place, weight.read()[0].bfloat16()), key
-    with torch.no_grad():
-        assert torch.isfinite(loaded.model(input_ids=torch.arange(40).reshape(2, 20), use_cache=False).logits).all()
+    assert_holds(loaded.model, {key: weight.read()[0] for key, weight in weights.items()})
 
 
 @pytest.mark.parametrize("name", NAMES)

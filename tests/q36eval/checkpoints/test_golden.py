@@ -2,7 +2,9 @@
 
 import hashlib
 import json
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -58,19 +60,23 @@ def test_weights_equal_the_producers_own_decoding(name: str) -> None:
         assert torch.equal(ours.to(expected[key].dtype), expected[key]), key
 
 
+def assert_holds(model: Any, weights: Mapping[str, Tensor]) -> None:
+    """These weights, rounded once, are the model's own, and it computes with them."""
+    parameters, places = dict(model.named_parameters()), Outline(model).places(list(weights)).of
+    for key, expected in weights.items():
+        place = parameters[places[key].parameter]
+        place = place if places[key].part is None else place[places[key].part]
+        assert torch.equal(place, expected.bfloat16()), key
+    with torch.no_grad():
+        assert torch.isfinite(model(input_ids=torch.arange(40).reshape(2, 20), use_cache=False).logits).all()
+
+
 @pytest.mark.long
 @pytest.mark.parametrize("name", NAMES)
 def test_the_loaded_model_holds_those_weights_rounded_once(name: str) -> None:
     emulate = name not in GROUPS_WIDER_THAN_THE_MODEL
     loaded = load_model(GOLDEN / name, emulate_activations=emulate)
-    parameters, decoded = dict(loaded.model.named_parameters()), decoded_by_producer(name)
-    places = Outline(loaded.model).places(list(decoded)).of
-    for key, expected in decoded.items():
-        place = parameters[places[key].parameter]
-        place = place if places[key].part is None else place[places[key].part]
-        assert torch.equal(place, expected.bfloat16()), key
-    with torch.no_grad():
-        assert torch.isfinite(loaded.model(input_ids=torch.arange(40).reshape(2, 20)).logits).all()
+    assert_holds(loaded.model, decoded_by_producer(name))
 
 
 @pytest.mark.parametrize(
