@@ -17,7 +17,7 @@ from q36eval.checkpoints.inspection import inspect_checkpoint
 from q36eval.checkpoints.inspection.findings import Severity
 from tests.q36eval.checkpoints.architectures import saved
 from tests.q36eval.checkpoints.inspection.damage import config
-from tests.q36eval.checkpoints.test_mxfp4 import quantized
+from tests.q36eval.checkpoints.test_experts_together import quantized
 
 TOKENS = torch.arange(3, 33).reshape(2, 15)
 LLAMA = os.environ.get("Q36EVAL_LLAMA_CPP")
