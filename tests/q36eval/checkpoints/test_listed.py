@@ -20,6 +20,8 @@ from q36eval.checkpoints.schemes import scheme_resolver
 from q36eval.errors import CorruptCheckpointError
 from tests.raising import raises
 
+from .test_schemes import DECLARED
+
 pytestmark = pytest.mark.timeout(120, method="signal")
 """What takes one or two; entry by entry and module by module it took over ten minutes."""
 LAYERS, EXPERTS = 40, 256
@@ -52,42 +54,13 @@ def formats(
     return {module: resolve(module, frozenset({"qweight", "weight_scale"})).format for module in modules}
 
 
-COMPRESSED = {
-    "quant_method": "compressed-tensors",
-    "format": "pack-quantized",
-    "config_groups": {
-        "group_0": {
-            "targets": ["Linear"],
-            "format": "pack-quantized",
-            "weights": {"num_bits": 4, "type": "int", "symmetric": True, "strategy": "group", "group_size": 32},
-        }
-    },
-}
+COMPRESSED, MODELOPT = DECLARED["compressed-tensors"], DECLARED["modelopt"]
 AUTO_ROUND = {"quant_method": "auto-round", "bits": 4, "group_size": 128, "packing_format": "auto_round:auto_gptq"}
-MODELOPT = {"quant_method": "modelopt", "quant_algo": "NVFP4"}
 FP8 = {"quant_method": "fp8", "weight_block_size": [128, 128]}
-ODD = [
-    "lm_head",
-    "gate",
-    "mlp.gate",
-    "model.layers.1.mlp",
-    "model.language_model.layers.1.mlp.experts.0",
-    "model.layers.0.mlp.experts.1.up_proj",
-    "model.language_model.layers.0.linear_attn.in_proj_z",
-    "layers.1",
-    "model.layers.1.",
-    ".gate",
-    "",
-    "nothing",
-]
 
 
 def names(module: str) -> tuple[str, str]:
     return module, canonical(module)
-
-
-def left_out_by_name(module: str, given: list[str]) -> bool:
-    return any(name in given for name in names(module))
 
 
 def left_out_by_glob(module: str, given: list[str]) -> bool:
@@ -108,7 +81,7 @@ def left_out_of_auto_round(module: str, given: list[str]) -> bool:
 @pytest.mark.parametrize(
     ("quantization", "key", "is_left_out", "more"),
     [
-        (COMPRESSED, "ignore", left_out_by_name, []),
+        (COMPRESSED, "ignore", lambda module, given: any(name in given for name in names(module)), []),
         (
             MODELOPT,
             "ignore",
@@ -129,7 +102,7 @@ def test_each_entry_means_what_comparing_name_by_name_says(
 ) -> None:
     modules = modules_of(layers=2, experts=2)
     linear = [module for module in modules if module.endswith(("_proj", "_qkv", "_z", "shared_expert_gate"))]
-    for entry in [*ODD, *more]:
+    for entry in [*DECLARED["odd entries"], *more]:
         given: Any = {entry: {"bits": 16}} if key == "extra_config" else [entry]
         declared = quantization | {key: given}
         left_out = [module for module in linear if is_left_out(module, [entry])]

@@ -20,6 +20,7 @@ from tests.commands import q36eval
 from tests.raising import raises
 
 from .inspection.damage import ONE, TWO, WEIGHTS, Damage, edit_header, sharded, stray_file
+from .test_schemes import DECLARED
 
 NORM = "model.norm.weight"
 
@@ -123,14 +124,7 @@ def test_missing_folder_is_a_usage_error(tmp_path: Path) -> None:
         open_checkpoint(tmp_path / "nowhere")
 
 
-UNDECODED: dict[str, dict[str, Any]] = {
-    "bitsandbytes": {"quantization_config": {"quant_method": "bitsandbytes", "load_in_4bit": True}},
-    "torchao": {"quantization_config": {"quant_method": "torchao", "quant_type": {"default": "int4_weight_only"}}},
-    "HQQ": {"quantization_config": {"quant_method": "hqq", "quant_config": {}}},
-    "EXL3": {"quantization_config": {"quant_method": "exl3", "bits": 4.0}},
-    "MLX": {"quantization": {"group_size": 64, "bits": 4}, "quantization_config": {"group_size": 64, "bits": 4}},
-    "quanto": {"text_config": {"quantization_config": {"quant_method": "quanto"}}},
-}
+UNDECODED: dict[str, dict[str, Any]] = DECLARED["undecoded"]
 
 
 def configured(folder: Path, **settings: Any) -> Path:

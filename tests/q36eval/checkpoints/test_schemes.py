@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import torch
+import yaml
 from safetensors.torch import load_file
 
 from q36eval.checkpoints import load_model
@@ -23,13 +24,8 @@ from .inspection.damage import WEIGHTS, Tensors, config, edit_tensors
 QWEIGHT = frozenset({"qweight", "qzeros", "scales"})
 EXPERT = "model.language_model.layers.3.mlp.experts.7.down_proj"
 QUERY = "model.language_model.layers.3.self_attn.q_proj"
-GPTQ = {"quant_method": "gptq", "bits": 4, "group_size": 128, "desc_act": False, "checkpoint_format": "gptq"}
-FP8 = {
-    "quant_method": "fp8",
-    "activation_scheme": "dynamic",
-    "weight_block_size": [128, 128],
-    "modules_to_not_convert": ["lm_head", "model.layers.3.linear_attn", "mlp.gate", "shared_expert_gate"],
-}
+DECLARED: dict[str, dict[str, Any]] = yaml.safe_load(Path(__file__).with_name("quantizations.yaml").read_text())
+GPTQ, FP8, AWQ, AUTO_ROUND = (DECLARED[name] for name in ("gptq", "fp8", "awq", "auto-round"))
 
 
 def resolve(
@@ -57,17 +53,6 @@ def test_gptq_rules_exclude_and_override_in_order() -> None:
     assert resolve(config, EXPERT.replace("layers.3", "layers.4"), QWEIGHT).setting("bits") == 2
     assert resolve(config, EXPERT.replace("down", "up"), QWEIGHT).setting("bits") == 4
     assert resolve(config, EXPERT).format == "plain"  # what is stored plain is plain: no list says otherwise
-
-
-AUTO_ROUND = {
-    "quant_method": "auto-round",
-    "packing_format": "auto_round",
-    "bits": 4,
-    "group_size": 128,
-    "sym": True,
-    "data_type": "int",
-    "block_name_to_quantize": "model.language_model.layers",
-}
 
 
 def test_auto_round_takes_a_layer_by_name_before_the_first_pattern_and_blocks_last() -> None:
@@ -102,9 +87,6 @@ def test_auto_round_takes_a_layer_by_name_before_the_first_pattern_and_blocks_la
 def test_what_of_auto_round_is_not_decoded_says_so(change: dict[str, Any], expected: tuple[str, ...]) -> None:
     with raises(UsageError, *expected):
         resolve(AUTO_ROUND | change, QUERY)
-
-
-AWQ = {"quant_method": "awq", "bits": 4, "group_size": 128, "zero_point": True, "version": "GEMM"}
 
 
 def test_awq_leaves_out_whatever_holds_a_listed_name() -> None:

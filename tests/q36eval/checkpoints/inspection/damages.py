@@ -155,7 +155,7 @@ LEFT_OUT = [
     ("one value of the multi-token head NaN", one(MTP, value(NAN)), MTP, "non-finite shipped-differs"),
     ("the multi-token head transposed", one(MTP, lambda t: t.T), MTP, "shipped-differs"),
 ]
-"""What else can become of these tensors is in `test_left_out.py`."""
+"""What else can become of these tensors is in `test_promised.py`."""
 FUSED, DOWN = f"{MLP}.experts.gate_up_proj", f"{MLP}.experts.down_proj"
 
 
