@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from q36eval.checkpoints.reader import Checkpoint
-from q36eval.engines import EngineSettings, ScoreRequest, layer_pass, open_engine, resident
+from q36eval.engines import EngineSettings, ScoreRequest, layer_by_layer, layer_pass, open_engine, resident
 from q36eval.engines.base import GenerationRequest
 from q36eval.errors import ChangedError
 from tests.branches import folder_of
@@ -246,8 +246,6 @@ def test_what_cannot_be_copied_ahead_is_copied_in_its_turn(monkeypatch: pytest.M
 def test_a_killed_pass_of_several_goes_on_where_a_little_less_memory_is_free(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reads: Counter[str]
 ) -> None:
-    from q36eval.engines import layer_by_layer
-
     asked = requests(4)
     expected = states_of(open_engine(LAYERED), asked)
     monkeypatch.setattr(layer_by_layer, "available_bytes", lambda: int(1.18 * 2**19))

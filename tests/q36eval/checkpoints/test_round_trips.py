@@ -234,34 +234,30 @@ def fp8(rows: int, columns: int, seed: int) -> Tensor:
     return codes.view(torch.float8_e4m3fn)
 
 
+@pytest.mark.parametrize("producer", ["compressed-tensors", "modelopt", "transformers"])
 @small
-@given(ROWS, st.sampled_from([16, 128, 200]), st.sampled_from(["tensor", "channel", "block"]), st.booleans(), SEEDS)
-def test_fp8(rows: int, columns: int, strategy: str, modelopt: bool, seed: int) -> None:
+@given(ROWS, st.sampled_from([16, 128, 200]), st.sampled_from(["tensor", "channel", "block"]), SEEDS)
+def test_fp8(producer: str, rows: int, columns: int, strategy: str, seed: int) -> None:
+    """transformers has no scales by channel; it multiplies by what it calls the inverse scale."""
+    if producer == "transformers" and strategy == "channel":
+        strategy = "tensor"
     shape = {"tensor": (1,), "channel": (rows, 1), "block": (-(-rows // 128), -(-columns // 128))}[strategy]
-    weight = fp8(rows, columns, seed)
-    scale = scales(shape, torch.float32 if modelopt else torch.bfloat16, seed)
-    if modelopt:
+    weight, name = fp8(rows, columns, seed), "weight_scale"
+    stored = scale = scales(shape, torch.bfloat16 if producer == "compressed-tensors" else torch.float32, seed)
+    if producer == "modelopt":
         parameters = {"tensor": (), "channel": (("per_channel", True),), "block": (("block", (128, 128)),)}
         scheme = Scheme("modelopt-fp8", settings=parameters[strategy])
         stored = scale.reshape(()) if strategy == "tensor" else scale.reshape(-1) if strategy == "channel" else scale
+    elif producer == "transformers":
+        scheme = Scheme("fp8", settings=(("block", (128, 128) if strategy == "block" else None), ("inputs", "dynamic")))
+        name = "weight_scale_inv"
     else:
         block = {"block_structure": [128, 128]} if strategy == "block" else {}
         scheme = weights_scheme("float-quantized", num_bits=8, type="float", strategy=strategy, **block)
-        stored = scale
     grid = scale if strategy == "tensor" else scale.repeat_interleave(128, 0)[:rows] if strategy == "block" else scale
     grid = grid.repeat_interleave(128, 1)[:, :columns] if strategy == "block" else grid
     # FP8 has 4 bits and BF16 has 8: their product is exact in float32, and rounded once to the scale's dtype.
-    assert_decodes({"weight": weight, "weight_scale": stored}, scheme, (weight.float() * grid.float()).to(scale.dtype))
-
-
-@small
-@given(ROWS, st.sampled_from([16, 128, 200]), st.booleans(), SEEDS)
-def test_fine_grained_fp8_multiplies_by_the_inverse_scale(rows: int, columns: int, blocks: bool, seed: int) -> None:
-    weight = fp8(rows, columns, seed)
-    scale = scales((-(-rows // 128), -(-columns // 128)) if blocks else (1,), torch.float32, seed)
-    scheme = Scheme("fp8", settings=(("block", (128, 128) if blocks else None), ("inputs", "dynamic")))
-    grid = scale.repeat_interleave(128, 0)[:rows].repeat_interleave(128, 1)[:, :columns] if blocks else scale
-    assert_decodes({"weight": weight, "weight_scale_inv": scale}, scheme, weight.float() * grid)
+    assert_decodes({"weight": weight, name: stored}, scheme, (weight.float() * grid.float()).to(scale.dtype))
 
 
 @small

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from q36eval.checkpoints import load_model
-from q36eval.checkpoints.inspection import Inspection, Section, inspect_checkpoint
+from q36eval.checkpoints.inspection import Inspection, Section
 from q36eval.errors import CorruptCheckpointError, UsageError
 from tests.branches import folder_of
 from tests.raising import raises
@@ -25,6 +25,7 @@ from .damage import (
     Damage,
     edit_header,
     edit_json,
+    inspected,
     one,
     quantization,
     truncated,
@@ -136,10 +137,6 @@ def changed(branch: str, change: Damage, tmp_path: Path) -> Path:
     shutil.copytree(folder_of(branch), folder)
     change(folder)
     return folder
-
-
-def inspected(folder: Path, reference: Path | None = SANDBOX / "bf16") -> Inspection:
-    return inspect_checkpoint(folder, reference, weights_workers=2)
 
 
 def blocking(found: Inspection) -> list[str]:

@@ -23,7 +23,7 @@ from q36eval.config import Paths
 from q36eval.run.weights import measurements, promises_of
 from tests.branches import folder_of
 
-from .damage import SANDBOX, Tensors, edit_json, edit_tensors, quantized_linear_attention
+from .damage import OUTPUT, SANDBOX, Tensors, edit_json, edit_tensors
 from .tiny import GOLDEN
 
 REPOSITORY = Path(__file__).parents[4]
@@ -38,7 +38,22 @@ def found(folder: Path, *promises: Promise) -> list[Finding]:
 
 @pytest.mark.long
 def test_quantized_linear_attention_is_told_and_blocks_where_the_card_promises_otherwise(folder: Path) -> None:
-    name = quantized_linear_attention(folder)
+    """A DeltaNet projection as the neighbouring NVFP4 weight of the same shape, declared as such."""
+    name = f"{OUTPUT}.weight"
+
+    def quantize(tensors: Tensors) -> None:
+        del tensors[name]
+        donor = "model.layers.2.self_attn.o_proj."
+        for part in [part for part in tensors if part.startswith(donor)]:
+            tensors[part.replace(donor, f"{OUTPUT}.")] = tensors[part]
+
+    def declare(document: dict[str, Any]) -> None:
+        declared = document["quantization_config"]
+        declared["ignore"].remove(OUTPUT)
+        next(iter(declared["config_groups"].values()))["targets"].append(OUTPUT)
+
+    edit_tensors(folder, quantize)
+    edit_json(folder, "config.json", declare)
     (told,) = found(folder)
     assert (told.rule, told.severity) == ("usually-unquantized", Severity.ADVISORY)
     (broken,) = found(folder, KEPT)
