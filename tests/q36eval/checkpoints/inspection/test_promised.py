@@ -280,7 +280,7 @@ def test_quantized_where_the_card_says_unquantized_blocks_and_is_told_elsewhere(
     assert shipped(branch, reference, said) == []
 
 
-def test_without_the_reference_a_matrix_of_zeros_is_shipped(branch: Path) -> None:
+def test_without_the_reference_a_matrix_of_zeros_is_found(branch: Path) -> None:
     assert shipped(branch, None, *BOTH) == [], "a bias may be zero"
     edit_tensors(branch, lambda tensors: tensors[HEAD].zero_())
     (finding,) = shipped(branch, None, *BOTH)
