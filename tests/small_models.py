@@ -1,5 +1,6 @@
 """Small models of the sandbox's architecture, and rounding that damages their experts."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -42,6 +43,12 @@ def random_model(layers: str = "LFL", num_experts: int = 4, width: int = 64, see
     torch.manual_seed(seed)
     inner = {"moe_intermediate_size": width // 2, "shared_expert_intermediate_size": width // 2}
     return Qwen3_5MoeForCausalLM(text_config(layers, num_experts, hidden_size=width, **inner)).float().eval()
+
+
+def random_prompts(lengths: Sequence[int], seed: int = 3) -> list[list[int]]:
+    """Token ids of those many tokens each."""
+    rng = torch.Generator().manual_seed(seed)
+    return [torch.randint(2, 1000, (length,), generator=rng).tolist() for length in lengths]
 
 
 def round_to_integers(weight: torch.Tensor, bits: int, group: int = 32) -> torch.Tensor:

@@ -19,54 +19,15 @@ from pathlib import Path
 from typing import Any
 
 import torch
+import yaml
 
 GOLDEN = Path(__file__).parent / "ggufs"
 MANIFEST = GOLDEN / "MANIFEST.json"
 PRODUCER = "llama.cpp of llama-cpp-python 0.3.36"
 TEMPLATE = "{% for message in messages %}<|im_start|>{{ message.content }}<|im_end|>{% endfor %}"
-HEADS = {
-    "linear_num_key_heads": 2,
-    "linear_num_value_heads": 4,
-    "linear_key_head_dim": 8,
-    "linear_value_head_dim": 8,
-}
-"""Two value heads of each key head, so that the converter reorders them."""
-NAMES: dict[str, Any] = {
-    "vocab_size": 40,
-    "hidden_size": 32,
-    "num_hidden_layers": 2,
-    "layer_types": ["linear_attention", "full_attention"],
-    "num_attention_heads": 1,
-    "head_dim": 16,
-    "moe_intermediate_size": 32,
-    "shared_expert_intermediate_size": 32,
-    "linear_conv_kernel_dim": 4,
-    **HEADS,
-}
-WIDE: dict[str, Any] = {
-    **NAMES,
-    "hidden_size": 256,
-    "num_hidden_layers": 1,
-    "layer_types": ["linear_attention"],
-    "num_experts": 1,
-}
-"""Rows of 256 values, which K-quants need."""
-MIXTURE = {
-    "attn_qkv": "q5_K",
-    "attn_gate": "q4_K",
-    "ffn_gate_exps": "iq4_xs",
-    "ffn_up_exps": "q6_K",
-    "ffn_down_exps": "iq4_nl",
-    "ffn_gate_shexp": "q3_K",
-    "ffn_up_shexp": "q2_K",
-    "ffn_down_shexp": "q5_1",
-    "ssm_out": "q5_0",
-    "ssm_alpha": "q4_0",
-    "ssm_beta": "q4_1",
-    "output": "nvfp4",
-}
-"""A type for every tensor: all that are decoded and that no other file has."""
-_MIXED = tuple(word for name, kind in MIXTURE.items() for word in ("--tensor-type", f"{name}={kind}"))
+SETTINGS: dict[str, dict[str, Any]] = yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text(encoding="utf-8"))
+"""Sizes of both models by name, and the types of the mixture."""
+_MIXED = tuple(word for name, kind in SETTINGS["mixture"].items() for word in ("--tensor-type", f"{name}={kind}"))
 MADE: dict[str, tuple[str, tuple[str, ...]]] = {
     "bf16": ("names", ()),
     "q8_0": ("names", ("Q8_0",)),
@@ -79,12 +40,11 @@ MADE: dict[str, tuple[str, tuple[str, ...]]] = {
 
 def model(folder: Path, which: str) -> None:
     """The model and its text side, as a Hugging Face folder: the same weights each time."""
-    from golden_base import randomized
+    from golden_base import randomized, tiny_config
     from safetensors.torch import load_file, save_file
-    from tiny_config import tiny_config
     from transformers import Qwen3_5MoeForCausalLM
 
-    sizes = NAMES if which == "names" else WIDE
+    sizes = SETTINGS[which]
     randomized(lambda: Qwen3_5MoeForCausalLM(tiny_config(**sizes))).save_pretrained(folder)
     if which == "names":
         weights = load_file(folder / "model.safetensors")
@@ -111,48 +71,12 @@ def _multi_token(weights: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
 
 
 def write_texts(folder: Path, count: int) -> None:
-    """A tokenizer of so many tokens, generation settings and a template."""
-    special = ["<|endoftext|>", "<|im_start|>", "<|im_end|>", "<think>"]
-    letters = [chr(ord("a") + number) for number in range(26)]
-    words = [*letters, "ab", "cd", "Ġ", "Ġa"]
-    vocabulary = {word: number for number, word in enumerate(words)}
-    added = [
-        {
-            "id": len(words) + number,
-            "content": word,
-            "single_word": False,
-            "lstrip": False,
-            "rstrip": False,
-            "normalized": False,
-            "special": word != "<think>",
-        }
-        for number, word in enumerate(special)
-    ]
-    assert len(words) + len(added) < count
-    byte_level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": False, "use_regex": True}
-    document = {
-        "version": "1.0",
-        "truncation": None,
-        "padding": None,
-        "added_tokens": added,
-        "normalizer": {"type": "NFC"},
-        "pre_tokenizer": byte_level,
-        "post_processor": None,
-        "decoder": byte_level,
-        "model": {
-            "type": "BPE",
-            "dropout": None,
-            "unk_token": None,
-            "continuing_subword_prefix": "",
-            "end_of_word_suffix": "",
-            "fuse_unk": False,
-            "byte_fallback": False,
-            "vocab": vocabulary,
-            "merges": [["a", "b"], ["c", "d"], ["Ġ", "a"]],
-        },
-    }
+    """A tokenizer of fewer than `count` tokens, generation settings and a template."""
+    tokenizer = json.loads(Path(__file__).with_name("golden_tokenizer.json").read_text(encoding="utf-8"))
+    vocabulary, added = tokenizer["model"]["vocab"], tokenizer["added_tokens"]
+    assert len(vocabulary) + len(added) < count
     settings = {"tokenizer_class": "PreTrainedTokenizerFast", "eos_token": "<|im_end|>", "pad_token": "<|endoftext|>"}
-    (folder / "tokenizer.json").write_text(json.dumps(document))
+    (folder / "tokenizer.json").write_text(json.dumps(tokenizer))
     (folder / "tokenizer_config.json").write_text(json.dumps(settings))
     (folder / "chat_template.jinja").write_text(TEMPLATE)
     (folder / "generation_config.json").write_text(json.dumps({"eos_token_id": [vocabulary["Ġa"] + 3]}))

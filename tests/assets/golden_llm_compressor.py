@@ -1,9 +1,16 @@
-"""Golden checkpoints of llm-compressor 0.14.0.1 (compressed-tensors 0.19.0, transformers 5.17.0)."""
+"""Golden checkpoints of llm-compressor 0.14.0.1 (compressed-tensors 0.19.0, transformers 5.17.0).
 
+The one with activation-ordered groups is of llm-compressor 0.8.1, compressed-tensors 0.12.2: later releases no longer
+write `actorder="group"`. transformers 4.57.1, which these run with, knows the judged layout as `qwen3_next` only: its
+full-attention layer has the same modules under the same names, so `config.json` is written with the names that
+`qwen3_5_moe` has for the architecture, and with nothing else changed.
+"""
+
+import json
 from pathlib import Path
 from typing import Any
 
-from golden_base import MICROSCALED, TOKENIZER, calibration, from_folder, save_decoded
+from golden_base import MICROSCALED, SMALL, TOKENIZER, calibration, from_folder, randomized, save_decoded
 
 EVERY_LINEAR = r"re:.*(self_attn\.[qkvo]_proj|experts\.\d+\.\w+_proj|shared_expert\.\w+_proj)$"
 
@@ -75,11 +82,26 @@ def smoothing(name: str) -> list[Any]:
     ]
 
 
+def calibrated(model: Any, tokenizer: Any, vocabulary: int, **settings: Any) -> None:
+    """Run a recipe over the model, calibrated on random tokens."""
+    from datasets import Dataset
+    from llmcompressor import oneshot
+
+    rows = [{"input_ids": ids, "attention_mask": [1] * len(ids)} for ids in calibration(vocabulary)]
+    oneshot(
+        model=model,
+        tokenizer=tokenizer,
+        dataset=Dataset.from_list(rows),
+        num_calibration_samples=len(rows),
+        max_seq_length=64,
+        shuffle_calibration_samples=False,
+        **settings,
+    )
+
+
 def make_compressed(name: str, target: Path) -> None:
     """Quantize and save with llm-compressor; decode with compressed-tensors' `decompress_module`."""
     from compressed_tensors.compressors import compress_module, decompress_module
-    from datasets import Dataset
-    from llmcompressor import oneshot
     from llmcompressor.modeling.moe.linearize import linearize_moe
     from llmcompressor.modifiers.quantization import QuantizationModifier
     from transformers import AutoTokenizer
@@ -90,17 +112,9 @@ def make_compressed(name: str, target: Path) -> None:
     )
     model = from_folder(target.parent, **sizes)
     linearize_moe(model)
-    rows = [{"input_ids": ids, "attention_mask": [1] * len(ids)} for ids in calibration(sizes.get("vocab_size", 136))]
-    oneshot(
-        model=model,
-        tokenizer=AutoTokenizer.from_pretrained(TOKENIZER),
-        dataset=Dataset.from_list(rows),
-        recipe=[*smoothing(name), QuantizationModifier(config_groups=groups, kv_cache_scheme=kv)],
-        num_calibration_samples=len(rows),
-        max_seq_length=64,
-        shuffle_calibration_samples=False,
-        moe_calibrate_all_experts=True,
-    )
+    recipe = [*smoothing(name), QuantizationModifier(config_groups=groups, kv_cache_scheme=kv)]
+    tokenizer = AutoTokenizer.from_pretrained(TOKENIZER)
+    calibrated(model, tokenizer, sizes.get("vocab_size", 136), recipe=recipe, moe_calibrate_all_experts=True)
     model.save_pretrained(target, save_compressed=True)
     decoded = {}
     for module_name, module in model.named_modules():
@@ -111,3 +125,38 @@ def make_compressed(name: str, target: Path) -> None:
             decompress_module(module)
             decoded[f"{module_name}.weight"] = module.weight.data
     save_decoded(target, decoded)
+
+
+def next_model(scratch: Path) -> Any:
+    """`base_model` in the words of `qwen3_next`, saved and loaded."""
+    from transformers import Qwen3NextConfig, Qwen3NextForCausalLM
+
+    sizes = {"hidden_size": 64, "num_hidden_layers": 1, "num_attention_heads": 1, "num_key_value_heads": 1, **SMALL}
+    sizes |= {"num_experts": 2, "num_experts_per_tok": 1, "max_position_embeddings": 64, "pad_token_id": 0}
+    sizes |= {"moe_intermediate_size": 16, "shared_expert_intermediate_size": 16}
+    config = Qwen3NextConfig(layer_types=["full_attention"], rope_theta=10000.0, partial_rotary_factor=0.25, **sizes)
+    randomized(lambda: Qwen3NextForCausalLM(config)).save_pretrained(scratch / "base")
+    return Qwen3NextForCausalLM.from_pretrained(scratch / "base", dtype="bfloat16").eval()
+
+
+def make_ordered(name: str, target: Path) -> None:
+    """Quantize with GPTQ in activation order and save; decode with compressed-tensors' `ModelCompressor`."""
+    from compressed_tensors.compressors import ModelCompressor
+    from compressed_tensors.quantization import preset_name_to_scheme
+    from llmcompressor.modifiers.quantization import GPTQModifier
+    from transformers import PreTrainedTokenizerFast
+
+    scheme = preset_name_to_scheme("W4A16", [EVERY_LINEAR])
+    ordered = {"group_size": 16, "actorder": "group"}
+    scheme.weights = type(scheme.weights)(**(scheme.weights.model_dump() | ordered))
+    model = next_model(target.parent)
+    tokenizer = PreTrainedTokenizerFast(tokenizer_file=str(TOKENIZER / "tokenizer.json"))
+    calibrated(model, tokenizer, SMALL["vocab_size"], recipe=GPTQModifier(config_groups={"group_0": scheme}))
+    model.save_pretrained(target, save_compressed=True)
+    loaded = next_model(target.parent)
+    ModelCompressor.from_pretrained(str(target)).decompress(str(target), loaded)
+    quantized = [name for name, module in model.named_modules() if getattr(module, "quantization_scheme", None)]
+    save_decoded(target, {f"{name}.weight": loaded.get_submodule(name).weight.data for name in quantized})
+    config = json.loads((target / "config.json").read_text())
+    config |= {"architectures": ["Qwen3_5MoeForCausalLM"], "model_type": "qwen3_5_moe_text"}
+    (target / "config.json").write_text(json.dumps(config, indent=2) + "\n")

@@ -25,7 +25,7 @@ KEPT = ("config.json", "hf_quant_config.json", "model.safetensors")
 SAME_CODES = {"gptq-v2": "gptq-v1", "tf-fp8-per-expert": "tf-fp8-fused"}
 PRODUCERS = {
     "ct-w4a16-ordered": (
-        "golden_llm_compressor_ordered",
+        "golden_llm_compressor",
         "make_ordered",
         "llm-compressor 0.8.1, compressed-tensors 0.12.2",
     ),

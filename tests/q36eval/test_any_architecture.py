@@ -1,5 +1,9 @@
-"""The in-process engine against transformers' own forward pass and `generate`, for every supported architecture."""
+"""The in-process engine against transformers' own forward pass and `generate`, for every supported architecture.
 
+What each supports is the table next to this file, which is measured here and printed.
+"""
+
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -7,14 +11,17 @@ import pytest
 import torch
 
 from q36eval.checkpoints.architecture import base_of
+from q36eval.checkpoints.kv_cache import install
 from q36eval.checkpoints.loader import load_model
 from q36eval.checkpoints.placements import LAYERS
+from q36eval.engines.abilities import tried
 from q36eval.engines.base import GenerationRequest, ScoreRequest
 from q36eval.engines.layer_pass import LayerPass, Segment, check_layers_alone
+from q36eval.engines.logits import LogitsForm
 from q36eval.engines.parts import parts_of
 from q36eval.engines.resident import ResidentEngine
 from q36eval.errors import UsageError
-from tests.q36eval.checkpoints.architectures import NAMES, saved, tiny_model
+from tests.q36eval.checkpoints.architectures import NAMES, quantize, saved, tiny_model
 from tests.q36eval.test_references import IDENTITY
 from tests.raising import raises
 
@@ -120,3 +127,42 @@ def test_layers_alone_give_the_same_states(name: str, tmp_path: Path) -> None:
         assert not one.errors
         (states,) = one.hidden_states
         assert torch.allclose(states[0], own, rtol=0, atol=0 if chunk == 40 else 1e-5)
+
+
+TABLE = Path(__file__).with_suffix(".txt").read_text(encoding="utf-8")
+
+
+def _worked(call: Any) -> str:
+    try:
+        call()
+    except UsageError:
+        return "refused"
+    return "yes"
+
+
+def _row(name: str, folder: Path) -> list[str]:
+    plain = saved(name, folder / "plain")
+    model = load_model(plain).model
+    form = LogitsForm.of(model.config)
+    bias = "bias" if model.get_output_embeddings().bias is not None else ""
+    tied = "tied" if model.config.tie_word_embeddings else ""
+    abilities = tried(model)
+    layers = _worked(lambda: check_layers_alone(model))
+    kv_cache = _worked(lambda: (install(model, "fp8_e4m3", {}), tried(model)))
+    quantized = saved(name, folder / "fp8")
+    weights = quantize(quantized, inputs=True)
+    inputs = _worked(lambda: load_model(quantized))
+    named = [f"{part} {value:g}" for part, value in asdict(form).items() if value is not None]
+    logits = ", ".join([*filter(None, [tied, bias]), *named]) or "plain"
+    shares = "no" if "shared prefixes" in abilities.missing else "yes"
+    return [name, logits, shares, layers, kv_cache, inputs if weights else "none"]
+
+
+@pytest.mark.long
+def test_the_table_of_architectures(tmp_path: Path) -> None:
+    rows = [["architecture", "logits", "shared prefixes", "layer by layer", "FP8 KV cache", "quantized inputs"]]
+    rows += [_row(name, tmp_path / name) for name in NAMES]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = ["  ".join(map(str.ljust, row, widths)).rstrip() for row in rows]
+    print("\n" + "\n".join(lines))
+    assert "\n".join(lines) == TABLE.strip()

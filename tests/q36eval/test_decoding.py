@@ -1,18 +1,24 @@
-"""Decoding equals transformers' own when greedy, row by row, whatever stops when; sampled rows keep to themselves."""
+"""Decoding equals transformers' own when greedy, row by row, whatever stops when; sampled rows keep to themselves.
+
+Coupled sampling: right distributions, the same numbers for the same request, and few draws that differ.
+"""
 
 import copy
 from typing import Any
 
 import pytest
 import torch
+from scipy import stats
 from transformers import DynamicCache
 
+from q36eval.engines import sampling
+from q36eval.engines.base import Coupling
 from q36eval.engines.decoding import decode, fast_steps
 from q36eval.engines.qwen3_5_moe.delta import delta_step
 from q36eval.engines.qwen3_5_moe.steps import COLUMNS, StepMemory, columns_of
-from q36eval.engines.sampling import Sampler, sample
+from q36eval.engines.sampling import Sampler, gumbel_noise, sample
 from q36eval.engines.shared_prefix import LastPrefix
-from tests.small_models import random_model
+from tests.small_models import random_model, random_prompts
 
 PADDING = 0
 
@@ -35,8 +41,7 @@ def alone(model: Any, prompt: list[int], budget: int, stop_ids: set[int]) -> lis
 
 @pytest.mark.long
 def test_every_row_answers_as_if_it_were_alone(model: Any) -> None:
-    rng = torch.Generator().manual_seed(3)
-    prompts = [torch.randint(2, 1000, (n,), generator=rng).tolist() for n in (3, 17, 40, 9, 70, 5, 33, 12, 64)]
+    prompts = random_prompts([3, 17, 40, 9, 70, 5, 33, 12, 64])
     budgets = [24, 1, 40, 7, 24, 40, 3, 24, 16]
     free = decode(model, prompts, budgets, set(), PADDING)
     assert [len(answer) for answer in free] == budgets
@@ -48,24 +53,21 @@ def test_every_row_answers_as_if_it_were_alone(model: Any) -> None:
     assert min(map(len, answers)) < max(map(len, answers)), "nothing stopped early: the test shows nothing"
 
 
-def sampler(key: str, temperature: float = 0.9) -> Sampler:
+def keyed(key: str, temperature: float = 0.9) -> Sampler:
     return Sampler(temperature, 0.95, seed=7, key=key)
 
 
 @pytest.mark.long
 def test_a_sampled_answer_depends_on_its_own_seed_and_key_and_greedy_rows_stay_greedy(model: Any) -> None:
-    rng = torch.Generator().manual_seed(4)
-    prompts = [torch.randint(2, 1000, (n,), generator=rng).tolist() for n in (12, 30, 7, 21)]
+    prompts = random_prompts([12, 30, 7, 21], seed=4)
     budgets = [20, 12, 20, 20]
     greedy = decode(model, prompts, budgets, set(), PADDING)
-    mixed = decode(model, prompts, budgets, set(), PADDING, [sampler("a"), None, sampler("b"), None])
+    mixed = decode(model, prompts, budgets, set(), PADDING, [keyed("a"), None, keyed("b"), None])
     assert [mixed[1], mixed[3]] == [greedy[1], greedy[3]]
-    alone = [
-        decode(model, [prompts[row]], [20], set(), PADDING, [sampler(key)])[0] for row, key in ((0, "a"), (2, "b"))
-    ]
+    alone = [decode(model, [prompts[row]], [20], set(), PADDING, [keyed(key)])[0] for row, key in ((0, "a"), (2, "b"))]
     assert [mixed[0], mixed[2]] == alone
     assert mixed[0] != greedy[0]
-    assert decode(model, prompts[:1], [20], set(), PADDING, [sampler("c")])[0] != mixed[0]
+    assert decode(model, prompts[:1], [20], set(), PADDING, [keyed("c")])[0] != mixed[0]
 
 
 def test_ties_and_certainties_are_sampled() -> None:
@@ -108,15 +110,10 @@ def test_steps_are_ours_on_a_cpu_alone_and_only_while_decoding() -> None:
 # -- steps in memory that never moves answer as those over a growing cache, whatever was left in that memory
 
 
-def prompts_of(lengths: list[int], seed: int = 3) -> list[list[int]]:
-    rng = torch.Generator().manual_seed(seed)
-    return [torch.randint(2, 1000, (length,), generator=rng).tolist() for length in lengths]
-
-
 @pytest.mark.long
 def test_answers_are_those_over_a_growing_cache_for_every_batch_of_one_memory(model: Any) -> None:
     memory = StepMemory(model)
-    prompts = prompts_of([3, 17, 40, 9, 70, 5, 33, 12, 64, 21, 8])
+    prompts = random_prompts([3, 17, 40, 9, 70, 5, 33, 12, 64, 21, 8])
     budgets = [24, 1, 40, 7, 24, 40, 3, 24, 16, 30, 30]
     free = decode(model, prompts, budgets, set(), PADDING)
     stops = {free[0][4], free[5][20], free[2][30]}
@@ -137,7 +134,7 @@ def test_answers_are_those_over_a_growing_cache_for_every_batch_of_one_memory(mo
 @pytest.mark.long
 def test_columns_grow_past_what_was_made_first_and_nothing_of_an_earlier_batch_is_seen(model: Any) -> None:
     memory = StepMemory(model)
-    prompts, budgets = prompts_of([COLUMNS - 10, COLUMNS - 4]), [30, 160]
+    prompts, budgets = random_prompts([COLUMNS - 10, COLUMNS - 4]), [30, 160]
     expected = decode(model, prompts, budgets, set(), PADDING)
     assert decode(model, prompts, budgets, set(), PADDING, memory=memory) == expected
     assert {columns for _, columns in memory._ran} == {columns_of(COLUMNS), columns_of(COLUMNS + 1), 512}
@@ -152,7 +149,7 @@ def test_columns_grow_past_what_was_made_first_and_nothing_of_an_earlier_batch_i
 
 
 def test_a_prefix_is_continued_too(model: Any) -> None:
-    prefix, *rests = prompts_of([64, 9, 12, 10])
+    prefix, *rests = random_prompts([64, 9, 12, 10])
     budgets = [12, 9, 15]
     expected = [
         decode(model, [prefix + rest], [budget], set(), PADDING)[0] for rest, budget in zip(rests, budgets, strict=True)
@@ -177,3 +174,138 @@ def test_a_part_that_was_exchanged_drops_what_was_recorded(model: Any) -> None:
     finally:
         model.lm_head.weight = own
     assert not memory.graphs, "a graph would compute with the head that is gone"
+
+
+# -- coupled sampling
+
+DRAWS = 10_000
+
+
+def samplers(count: int, coupling: Coupling, **changed: float) -> list[Sampler]:
+    settings = {"temperature": 1.0, "top_p": 1.0, "seed": 7} | changed
+    return [Sampler(key=f"prompt {n}", coupling=coupling, **settings) for n in range(count)]  # type: ignore[arg-type]
+
+
+def drawn(logits: torch.Tensor, coupling: Coupling, **changed: float) -> torch.Tensor:
+    return sample(logits.expand(DRAWS, -1), samplers(DRAWS, coupling, **changed))
+
+
+@pytest.mark.parametrize("coupling", ["gumbel", "inverse_cdf"])
+def test_draws_follow_the_nucleus(coupling: Coupling) -> None:
+    """A fixed seed, so this does not flicker; one seed in ten thousand would fail by chance."""
+    logits = torch.tensor([2.0, 1.0, 0.5, 0.0, -1.0, -8.0])
+    counts = torch.bincount(drawn(logits, coupling, temperature=0.8, top_k=4), minlength=6)
+    assert counts[4:].sum() == 0
+    expected = (logits[:4].double() / 0.8).softmax(-1) * DRAWS
+    assert stats.chisquare(counts[:4].numpy(), expected.numpy()).pvalue > 1e-4
+    # 0.95 of the whole are held by the first four tokens, 0.90 by three
+    assert drawn(logits, coupling, top_p=0.9).max() == 3
+    assert drawn(logits, coupling, top_p=0.5).max() == 0
+
+
+def test_the_noise_is_standard_gumbel_and_independent_between_tokens_and_steps() -> None:
+    one = Sampler(1.0, 1.0, 0, "k", coupling="gumbel")
+    noise = []
+    for _ in range(3):
+        noise.append(gumbel_noise(torch.arange(DRAWS).unsqueeze(0), [one])[0])
+        one.took(5)
+    for each in noise:
+        assert stats.kstest(each.numpy(), stats.gumbel_r.cdf).pvalue > 1e-4
+    pairs = ((noise[0], noise[1]), (noise[1], noise[2]), (noise[0][1:], noise[0][:-1]))
+    for a, b in pairs:
+        assert abs(float(torch.corrcoef(torch.stack([a, b]))[0, 1])) < 4 / DRAWS**0.5
+
+
+@pytest.mark.long
+def test_two_deployments_differ_no_more_than_the_bound_and_less_than_by_inverse_cdf() -> None:
+    torch.manual_seed(3)
+    logits = torch.randn(200) * 1.5
+    other = logits + torch.randn(200) * 0.1
+    variation = float((logits.double().softmax(-1) - other.double().softmax(-1)).abs().sum() / 2)
+    differing = {
+        coupling: float((drawn(logits, coupling) != drawn(other, coupling)).double().mean())
+        for coupling in ("gumbel", "inverse_cdf")
+    }
+    # nobody can differ in fewer than `variation` of the draws
+    error = 4 * (variation / DRAWS) ** 0.5
+    assert variation - error < differing["gumbel"] < 2 * variation / (1 + variation) + error
+    assert differing["gumbel"] < 0.5 * differing["inverse_cdf"]
+
+
+def test_a_token_answered_before_is_penalized_and_no_other() -> None:
+    logits = torch.tensor([[3.0, 2.9, -9.0]])
+    for coupling in ("gumbel", "inverse_cdf"):
+        one = Sampler(1e-4, 1.0, 0, "k", presence_penalty=1.0, coupling=coupling)
+        assert int(sample(logits, [one])) == 0
+        one.took(0)
+        assert int(sample(logits, [one])) == 1
+        one.took(1)
+        assert int(sample(logits, [one])) == 0
+
+
+@pytest.mark.parametrize("coupling", ["gumbel", "inverse_cdf"])
+def test_no_token_is_drawn_of_what_is_no_distribution(coupling: Coupling) -> None:
+    logits = torch.zeros(2, 8)
+    logits[1, 3] = torch.nan
+    with pytest.raises(ValueError, match="not finite"):
+        sample(logits, [Sampler(1.0, 1.0, 1, key, coupling=coupling) for key in "ab"])
+
+
+@pytest.mark.parametrize("coupling", ["inverse_cdf", "gumbel"])
+@pytest.mark.parametrize(("top_k", "top_p"), [(20, 0.95), (0, 0.95), (0, 1.0), (3, 1.0), (5000, 0.3)])
+@pytest.mark.parametrize("shape", ["peaked", "tied", "flat"])
+def test_the_likeliest_tokens_alone_give_what_a_sort_of_all_gives(
+    coupling: Coupling, top_k: int, top_p: float, shape: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where many are equally likely, at the edge of what is ranked too."""
+    generator = torch.Generator().manual_seed(5)
+    logits = {
+        "peaked": torch.randn(8, 3000, generator=generator) * 4,
+        "tied": torch.randint(0, 4, (8, 3000), generator=generator).float() * 3,
+        "flat": torch.zeros(8, 3000),
+    }[shape]
+    by_hand = logits.double().softmax(-1).sort(dim=-1, descending=True, stable=True).indices
+    ranked, widths = sampling._ranked, []
+
+    def all_of_them(likely: torch.Tensor, order: torch.Tensor, sizes: Any, top_p: Any, width: int) -> Any:
+        _, narrow, complete = ranked(likely, order, sizes, top_p, width)
+        whole = complete.squeeze(-1)
+        assert torch.equal(narrow[whole], by_hand[whole, : narrow.shape[-1]])
+        widths.append(width)
+        shares, ids, _ = ranked(likely, order, sizes, top_p, likely.shape[-1])
+        assert torch.equal(ids, by_hand)
+        return shares, ids, complete
+
+    def draw() -> torch.Tensor:
+        return sample(logits, [Sampler(0.7, top_p, 3, f"r{row}", top_k=top_k, coupling=coupling) for row in range(8)])
+
+    short = draw()
+    monkeypatch.setattr(sampling, "_ranked", all_of_them)
+    assert torch.equal(draw(), short)
+    assert (widths[0] == 3000) == ((top_k, top_p) == (0, 1.0))
+
+
+@pytest.mark.parametrize("coupling", ["inverse_cdf", "gumbel"])
+def test_what_waits_in_a_batch_of_all_kinds_changes_no_draw(coupling: Coupling) -> None:
+    """Rows with other nuclei, couplings and penalties beside it, and one by one."""
+    generator = torch.Generator().manual_seed(6)
+    logits = (torch.randn(6, 4000, generator=generator) * 3).bfloat16().float()
+
+    def samplers() -> list[Sampler]:
+        other: Coupling = "gumbel" if coupling == "inverse_cdf" else "inverse_cdf"
+        made = [
+            Sampler(0.6, 0.95, 1, "a", top_k=20, coupling=coupling),
+            Sampler(1.0, 1.0, 1, "b", coupling=other),
+            Sampler(1.3, 0.7, 1, "c", coupling=coupling),
+            Sampler(0.6, 0.95, 1, "d", top_k=20, coupling=coupling, presence_penalty=1.5),
+            Sampler(2.0, 0.99, 1, "e", top_k=7, coupling=other),
+            Sampler(0.6, 0.95, 1, "f", top_k=20, coupling=coupling),
+        ]
+        for sampler, liked in zip(made, logits.argmax(-1).tolist(), strict=True):
+            sampler.took(liked)
+        return made
+
+    together, alone = samplers(), samplers()
+    for _ in range(5):
+        drawn = sample(logits, together)
+        assert drawn.tolist() == [int(sample(logits[row : row + 1], [alone[row]])) for row in range(6)]

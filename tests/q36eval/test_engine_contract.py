@@ -150,23 +150,16 @@ def test_what_an_engine_does_not_offer_has_working_defaults(checkpoints: dict[st
         parts_of(engine)
 
 
-def test_the_reference_is_opened_by_the_same_engine_batched_as_that_likes() -> None:
-    quantized = EngineOptions(
-        kv_cache_dtype="fp8_e4m3",
-        kv_scales="ignored",
-        recurrent_state_dtype="float16",
-        conv_state_dtype="float16",
-        batch_rows=3,
-    )
-    chosen = replace(quantized, device="cuda:1", emulate_activations=False)
+def test_the_reference_is_opened_by_the_same_engine_batched_as_that_likes_or_by_the_kind_it_is_left_to(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    changed = {name: OTHERS[name] for name in ("kv_scales", "recurrent_state_dtype", "conv_state_dtype", "batch_rows")}
+    chosen = EngineOptions(device="cuda:1", emulate_activations=False, kv_cache_dtype="fp8_e4m3", **changed)
     assert as_reference(chosen) == EngineOptions(device="cuda:1", emulate_activations=False, kv_cache_dtype="auto")
     assert as_reference(EngineOptions(kind=KIND)) == EngineOptions(kind=KIND)
-
-
-def test_an_engine_may_leave_its_reference_to_another_kind(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(KINDS, "abroad", replace(KINDS[IN_PROCESS], reference=KIND))
-    chosen = EngineOptions(kind="abroad", device="cuda:1", kv_cache_dtype="fp8_e4m3", batch_rows=3)
-    assert as_reference(chosen) == EngineOptions(kind=KIND)
+    abroad = EngineOptions(kind="abroad", device="cuda:1", kv_cache_dtype="fp8_e4m3", batch_rows=3)
+    assert as_reference(abroad) == EngineOptions(kind=KIND)
     vllm = EngineOptions(kind="vllm", engine_python="python", engine_arguments=("a=1",), kv_cache_dtype="fp8_e4m3")
     served = EngineOptions(kind="openai", base_url="http://x/v1", served_model="m", batch_rows=3)
     for other in (vllm, served):

@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from q36eval.checkpoints.reader import Checkpoint
-from q36eval.engines import EngineSettings, ScoreRequest, layer_pass, open_engine, resident
+from q36eval.engines import EngineSettings, ScoreRequest, layer_by_layer, layer_pass, open_engine, resident
 from q36eval.engines.base import GenerationRequest
 from q36eval.errors import ChangedError
 from tests.branches import folder_of
@@ -24,28 +24,30 @@ SANDBOX = Path(__file__).parents[2] / "data" / "sandbox"
 SHARED = 448
 
 
+def tokens(rng: random.Random, count: int) -> tuple[int, ...]:
+    return tuple(rng.choices(range(2, 900), k=count))
+
+
 def requests(documents: int = 6) -> list[ScoreRequest]:
     """Documents of many lengths, and questions of two tasks after a long common text."""
     rng = random.Random(3)
-
-    def tokens(count: int) -> tuple[int, ...]:
-        return tuple(rng.choices(range(2, 900), k=count))
-
     drawn = [
-        ScoreRequest(f"document/{n}", tokens(rng.randint(30, 260)), rng.randint(1, 20), "kl") for n in range(documents)
+        ScoreRequest(f"document/{n}", tokens(rng, rng.randint(30, 260)), rng.randint(1, 20), "kl")
+        for n in range(documents)
     ]
     for task in ("a", "b"):
-        common = tokens(SHARED)
+        common = tokens(rng, SHARED)
         for n in range(3):
-            own = tokens(rng.randint(2, 60))
+            own = tokens(rng, rng.randint(2, 60))
             first = SHARED + len(own) - 1
             drawn.append(ScoreRequest(f"{task}/{n}", common + own, first, f"evals/{task}", shared=SHARED))
     return drawn
 
 
 @pytest.fixture(autouse=True)
-def one_process(monkeypatch: pytest.MonkeyPatch) -> None:
+def one_process_that_keeps_every_layer(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(resident, "usable_workers", lambda: 1)
+    monkeypatch.setattr(layer_pass, "SAVE_EVERY_S", 0.0)
 
 
 @pytest.fixture
@@ -118,10 +120,7 @@ def layers_read(reads: Counter[str]) -> set[int]:
 
 
 @pytest.mark.long
-def test_a_killed_pass_goes_on_with_the_next_layer(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reads: Counter[str]
-) -> None:
-    monkeypatch.setattr(layer_pass, "SAVE_EVERY_S", 0.0)
+def test_a_killed_pass_goes_on_with_the_next_layer(tmp_path: Path, reads: Counter[str]) -> None:
     asked = requests(3)
     expected = states_of(opened(tmp_path / "whole"), asked)
     assert not list((tmp_path / "whole").glob("*"))  # nothing stays of a pass that was handed out
@@ -145,10 +144,7 @@ def test_a_killed_pass_goes_on_with_the_next_layer(
 
 
 @pytest.mark.long
-def test_what_was_kept_of_other_requests_or_damaged_is_not_gone_on_with(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reads: Counter[str]
-) -> None:
-    monkeypatch.setattr(layer_pass, "SAVE_EVERY_S", 0.0)
+def test_what_was_kept_of_other_requests_or_damaged_is_not_gone_on_with(tmp_path: Path, reads: Counter[str]) -> None:
     with pytest.raises(Killed):
         list(opened(tmp_path, killed_after(3)).score(requests(3)))
     (kept,) = tmp_path.iterdir()
@@ -163,8 +159,7 @@ def test_what_was_kept_of_other_requests_or_damaged_is_not_gone_on_with(
         assert min(layers_read(reads)) == 0
 
 
-def test_what_nobody_went_on_with_for_a_week_is_deleted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(layer_pass, "SAVE_EVERY_S", 0.0)
+def test_what_nobody_went_on_with_for_a_week_is_deleted(tmp_path: Path) -> None:
     for name, age_s in (("old", layer_pass.ABANDONED_S + 60), ("new", layer_pass.ABANDONED_S - 3600)):
         (tmp_path / f"{name}.safetensors").write_bytes(b"states")
         os.utime(tmp_path / f"{name}.safetensors", (time.time() - age_s,) * 2)
@@ -178,8 +173,7 @@ def test_what_nobody_went_on_with_for_a_week_is_deleted(tmp_path: Path, monkeypa
     assert len(left) == 2
 
 
-def test_nothing_is_kept_of_files_that_changed_meanwhile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(layer_pass, "SAVE_EVERY_S", 0.0)
+def test_nothing_is_kept_of_files_that_changed_meanwhile(tmp_path: Path) -> None:
     folder = tmp_path / "branch"
     shutil.copytree(SANDBOX / "bf16", folder)
     weights = folder / "model.safetensors"
@@ -201,7 +195,7 @@ def test_nothing_is_kept_of_files_that_changed_meanwhile(tmp_path: Path, monkeyp
 
 
 @pytest.mark.long
-def test_a_batch_that_fails_costs_itself_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_batch_that_fails_costs_itself_alone() -> None:
     engine: Any = open_engine(LAYERED)
     asked = requests(0)
     expected = states_of(engine, asked)
@@ -226,9 +220,7 @@ def test_a_batch_that_fails_costs_itself_alone(monkeypatch: pytest.MonkeyPatch) 
 def test_what_cannot_be_copied_ahead_is_copied_in_its_turn(monkeypatch: pytest.MonkeyPatch) -> None:
     """Batches of one shape: the states of one are never those of the batch before, whichever copy has no room."""
     rng = random.Random(5)
-    asked = [
-        ScoreRequest(f"document/{n}", tuple(rng.choices(range(2, 900), k=96)), 1, f"group/{n // 2}") for n in range(6)
-    ]
+    asked = [ScoreRequest(f"document/{n}", tokens(rng, 96), 1, f"group/{n // 2}") for n in range(6)]
     own, copied = layer_pass._Copies.to_device, 0
     failing = 0
 
@@ -254,11 +246,8 @@ def test_what_cannot_be_copied_ahead_is_copied_in_its_turn(monkeypatch: pytest.M
 def test_a_killed_pass_of_several_goes_on_where_a_little_less_memory_is_free(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reads: Counter[str]
 ) -> None:
-    from q36eval.engines import layer_by_layer
-
     asked = requests(4)
     expected = states_of(open_engine(LAYERED), asked)
-    monkeypatch.setattr(layer_pass, "SAVE_EVERY_S", 0.0)
     monkeypatch.setattr(layer_by_layer, "available_bytes", lambda: int(1.18 * 2**19))
     with pytest.raises(Killed):
         list(opened(tmp_path, killed_after(4)).score(asked))
@@ -304,10 +293,9 @@ def test_its_noise_floor_is_of_other_batches_and_rounded_logits() -> None:
 
 def long_texts() -> list[ScoreRequest]:
     """One of a thousand tokens, and two that go on from a prefix of as many."""
-    rng = random.Random(5)
-    tokens = tuple(rng.choices(range(2, 900), k=1000))
-    common = [ScoreRequest(f"after/{n}", (*tokens[:960], *range(3, 20 + n)), 962, "b", shared=960) for n in range(3)]
-    return [ScoreRequest("long", tokens, 2, "a"), *common]
+    long = tokens(random.Random(5), 1000)
+    common = [ScoreRequest(f"after/{n}", (*long[:960], *range(3, 20 + n)), 962, "b", shared=960) for n in range(3)]
+    return [ScoreRequest("long", long, 2, "a"), *common]
 
 
 @pytest.mark.long

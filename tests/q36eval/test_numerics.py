@@ -9,34 +9,26 @@ from q36eval.checkpoints.formats import FORMATS
 from q36eval.checkpoints.weights import index_weights
 from q36eval.engines import identity_of
 from q36eval.engines.numerics import NUMERICS_VERSION
-from tests.assets.numerics import (
-    BF16,
-    GOLDEN,
-    GROUPS_WIDER_THAN_THE_MODEL,
-    RECORDED,
-    TOLERANCES,
-    Figures,
-    figures,
-    recorded,
-)
+from tests.assets import numerics
+from tests.assets.numerics import BF16, GOLDEN, GROUPS_WIDER_THAN_THE_MODEL
 
 ANEW = "raise NUMERICS_VERSION with a line on what changed, then record: python -m tests.assets.numerics"
 
 
 @pytest.fixture(scope="module")
-def now() -> Figures:
-    return figures()
+def now() -> numerics.Figures:
+    return numerics.figures()
 
 
 @pytest.mark.long
-def test_every_number_is_what_was_recorded_for_this_version(now: Figures) -> None:
-    assert RECORDED.exists(), f"nothing is recorded for version {NUMERICS_VERSION}; {ANEW}"
-    before = recorded()
+def test_every_number_is_what_was_recorded_for_this_version(now: numerics.Figures) -> None:
+    assert numerics.RECORDED.exists(), f"nothing is recorded for version {NUMERICS_VERSION}; {ANEW}"
+    before = numerics.recorded()
     assert set(now) >= {name for name in before if not name.startswith("sandbox/")}
     for name, value in now.items():
         assert value.shape == before[name].shape, f"{name} has another length: {ANEW}"
         off = np.abs(value - before[name]).max()
-        assert off <= TOLERANCES[name.rpartition("/")[2]], f"{name} moved by {off:.3g}: {ANEW}"
+        assert off <= numerics.TOLERANCES[name.rpartition("/")[2]], f"{name} moved by {off:.3g}: {ANEW}"
 
 
 def quantizes_inputs(name: str) -> bool:
@@ -55,7 +47,7 @@ def test_a_number_that_moves_is_seen(name: str) -> None:
     model = load_model(GOLDEN / name, emulate_activations=False).model.float()
     with torch.no_grad():
         logits = model(input_ids=torch.arange(40).reshape(2, 20)).logits[:, ::6].double().numpy()
-    assert np.abs(logits - recorded()[f"{name}/logits"]).max() > 5 * TOLERANCES["logits"]
+    assert np.abs(logits - numerics.recorded()[f"{name}/logits"]).max() > 5 * numerics.TOLERANCES["logits"]
 
 
 def test_every_format_whose_inputs_are_quantized_has_recorded_numbers() -> None:

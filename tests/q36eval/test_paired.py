@@ -18,11 +18,9 @@ def test_recovery_and_its_bounds_are_those_the_gate_judges_by() -> None:
     value, interval = recovery(evidence)
     assert value == pytest.approx(sum(evidence.branch) / reference.sum())
     for bound, inside in ((interval.lower, -1e-6), (interval.upper, 1e-6)):
-        outer = margin_test(
-            evidence, "paired_mean", Margin("min_recovery", bound + inside), direction=Direction.HIGHER_IS_BETTER
-        )
-        inner = margin_test(
-            evidence, "paired_mean", Margin("min_recovery", bound - inside), direction=Direction.HIGHER_IS_BETTER
+        outer, inner = (
+            margin_test(evidence, "paired_mean", Margin("min_recovery", at), direction=Direction.HIGHER_IS_BETTER)
+            for at in (bound + inside, bound - inside)
         )
         p_outer, p_inner = (outer.p_pass, inner.p_pass) if inside < 0 else (outer.p_fail, inner.p_fail)
         assert p_outer <= 0.025 <= p_inner

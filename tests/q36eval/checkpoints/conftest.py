@@ -1,5 +1,6 @@
 """A tiny random model of the judged architecture, saved as transformers saves it."""
 
+import shutil
 import sys
 from pathlib import Path
 
@@ -14,7 +15,7 @@ HIDDEN, INTERMEDIATE, EXPERTS, VOCABULARY = 128, 64, 4, 160
 
 @pytest.fixture(scope="session")
 def bf16_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    from tiny_config import tiny_config
+    from golden_base import tiny_config
     from transformers import Qwen3_5MoeForCausalLM
 
     config = tiny_config(
@@ -44,3 +45,20 @@ def bf16_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("checkpoints") / "bf16"
     model.save_pretrained(folder)
     return folder
+
+
+@pytest.fixture(scope="session")
+def references(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """The models that llama.cpp converted to the golden GGUFs, by name."""
+    from golden_gguf import model
+
+    folder = tmp_path_factory.mktemp("gguf")
+    for name in ("names", "wide"):
+        model(folder / name, name)
+    return {name: folder / name for name in ("names", "wide")}
+
+
+@pytest.fixture
+def folder(bf16_folder: Path, tmp_path: Path) -> Path:
+    """A copy of it to damage."""
+    return Path(shutil.copytree(bf16_folder, tmp_path / "copy"))

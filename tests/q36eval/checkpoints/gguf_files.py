@@ -1,5 +1,6 @@
 """GGUF files taken apart and put together again, byte for byte, so that a test can change one thing of one."""
 
+import json
 import math
 import struct
 from dataclasses import dataclass, field
@@ -7,7 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from q36eval.checkpoints.gguf.types import TYPES
+from q36eval.checkpoints.inspection import Inspection
 
+GOLDEN = Path(__file__).parents[2] / "assets" / "ggufs"
+MANIFEST: dict[str, dict[str, Any]] = json.loads((GOLDEN / "MANIFEST.json").read_text())
 NUMBERS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
 ALIGNMENT = 32
 
@@ -120,3 +124,8 @@ def take_apart(file: Path) -> Gguf:
         size = math.prod(sizes) // TYPES[kind].values * TYPES[kind].n_bytes
         parsed.tensors[name] = RawTensor(sizes, kind, data[begin + offset : begin + offset + size])
     return parsed
+
+
+def blocking(inspection: Inspection) -> set[str]:
+    """The rules of what blocks."""
+    return {finding.rule for finding in inspection.blocking}

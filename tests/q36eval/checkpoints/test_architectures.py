@@ -1,12 +1,10 @@
 """Every supported architecture loads as transformers loads it, and nothing of a checkpoint is dropped silently."""
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import torch
-from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from q36eval.checkpoints.architecture import base_of
@@ -14,8 +12,10 @@ from q36eval.checkpoints.loader import load_model
 from q36eval.checkpoints.supported_architectures import SUPPORTED
 from q36eval.engines.logits import LogitsForm, OwnHead, check_form
 from q36eval.errors import CorruptCheckpointError, UsageError
-from tests.q36eval.checkpoints.architectures import NAMES, SETTINGS, WRAPPERS, saved, tiny_model
+from tests.q36eval.checkpoints.architectures import EXPERT, NAMES, SETTINGS, WRAPPERS, quantize, saved, tiny_model
 from tests.raising import raises
+
+from .inspection.damage import config, edit_tensors
 
 TOKENS = torch.randint(3, 256, (2, 40), generator=torch.Generator().manual_seed(1))
 
@@ -74,11 +74,11 @@ MISSING, UNEXPECTED, TWICE = "tensor-missing", "tensor-unexpected", "tensor-dupl
 UP = "model.layers.1.mlp.experts.1.up_proj.weight"
 SINKS, BIAS = "model.layers.1.self_attn.sinks", "model.layers.1.mlp.gate.e_score_correction_bias"
 LAYER, OTHER_NAME = "model.layers.0.mlp", "model.language_model.layers.0.mlp"
-TOGETHER = "model.layers.1.mlp.experts.down_proj"
+TOGETHER, K_BIAS = "model.layers.1.mlp.experts.down_proj", "model.layers.0.self_attn.k_proj.bias"
 
 
 def one_too_few(tensors: dict[str, Tensor]) -> None:
-    tensors |= {name: value[:3].clone() for name, value in tensors.items() if "experts.down_proj" in name}
+    tensors |= {name: value[:3] for name, value in tensors.items() if "experts.down_proj" in name}
 
 
 FAULTS: dict[str, tuple[str, Change, str, str]] = {
@@ -86,12 +86,7 @@ FAULTS: dict[str, tuple[str, Change, str, str]] = {
     "a projection that is missing": ("qwen3_moe", lambda tensors: tensors.pop(UP), MISSING, UP),
     "an expert too many": ("mixtral", copied("experts.3.", "experts.4."), UNEXPECTED, "experts.4."),
     "a layer too many": ("deepseek_v3", added("model.layers.61.eh_proj.weight", 4, 4), UNEXPECTED, "layers.61."),
-    "a bias that is not configured": (
-        "llama",
-        added("model.layers.0.self_attn.k_proj.bias", 32),
-        UNEXPECTED,
-        "k_proj",
-    ),
+    "a bias that is not configured": ("llama", added(K_BIAS, 32), UNEXPECTED, "k_proj"),
     "a wrong shape": ("llama", added("model.layers.0.mlp.up_proj.weight", 64, 128), "tensor-shape", "up_proj"),
     "a parameter without a module that is missing": ("gpt_oss", lambda tensors: tensors.pop(SINKS), MISSING, SINKS),
     "a buffer that is missing": ("deepseek_v3", lambda tensors: tensors.pop(BIAS), MISSING, BIAS),
@@ -108,34 +103,26 @@ FAULTS: dict[str, tuple[str, Change, str, str]] = {
 def test_what_transformers_drops_or_invents_is_refused(
     name: str, change: Change, code: str, what: str, tmp_path: Path
 ) -> None:
-    file = saved(name, tmp_path / "model") / "model.safetensors"
-    tensors = load_file(file)
-    change(tensors)
-    save_file(tensors, file, metadata={"format": "pt"})
+    edit_tensors(saved(name, tmp_path), change)
     with raises(CorruptCheckpointError, code, what):
-        load_model(file.parent)
+        load_model(tmp_path)
 
 
 def test_what_is_no_part_of_the_text_model_is_listed_with_its_reason(tmp_path: Path) -> None:
-    file = saved("llama", tmp_path / "model") / "model.safetensors"
     beside = {
         "multi-token prediction": "mtp.fc.weight",
         "vision tower": "vision_tower.patch_conv.weight",
         "KV-cache scales": "model.layers.0.self_attn.k_scale",
     }
-    save_file(load_file(file) | {name: torch.ones(2) for name in beside.values()}, file, metadata={"format": "pt"})
-    assert load_model(file.parent).report.left_out == {reason: (name,) for reason, name in beside.items()}
+    saved("llama", tmp_path)
+    edit_tensors(tmp_path, lambda tensors: tensors.update(dict.fromkeys(beside.values(), torch.ones(2))))
+    assert load_model(tmp_path).report.left_out == {reason: (name,) for reason, name in beside.items()}
 
 
 def test_an_unknown_architecture_is_refused_with_those_that_are_supported(tmp_path: Path) -> None:
-    folder = saved("llama", tmp_path / "model")
-    config = json.loads((folder / "config.json").read_text()) | {
-        "model_type": "other",
-        "auto_map": {"AutoModel": "a.B"},
-    }
-    (folder / "config.json").write_text(json.dumps(config))
+    config(model_type="other", auto_map={"AutoModel": "a.B"})(saved("llama", tmp_path))
     with raises(UsageError, "architecture-unsupported", "'other'", "smollm3"):
-        load_model(folder)
+        load_model(tmp_path)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -157,14 +144,33 @@ def test_a_form_that_is_not_the_models_own_is_refused(name: str) -> None:
 
 
 def test_the_form_of_the_logits_takes_no_setting_of_another_architecture() -> None:
-    config = tiny_model("llama").config
-    config.logit_scale = 0.5
-    assert LogitsForm.of(config) == LogitsForm()
+    settings = tiny_model("llama").config
+    settings.logit_scale = 0.5
+    assert LogitsForm.of(settings) == LogitsForm()
 
 
 def test_settings_of_another_text_model_are_refused(tmp_path: Path) -> None:
-    folder = saved("llama", tmp_path / "model")
-    config = json.loads((folder / "config.json").read_text()) | {"text_config": {"model_type": "qwen3"}}
-    (folder / "config.json").write_text(json.dumps(config))
-    with raises(CorruptCheckpointError, "config-invalid", folder):
-        load_model(folder)
+    config(text_config={"model_type": "qwen3"})(saved("llama", tmp_path))
+    with raises(CorruptCheckpointError, "config-invalid", tmp_path):
+        load_model(tmp_path)
+
+
+FUSED = {"gpt_oss", "granitemoe", "granitemoehybrid", "llama4_text"}
+"""Architectures whose experts are stored as one tensor, which no producer of this format quantizes."""
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_fp8_weights_come_where_transformers_puts_the_decoded_ones(name: str, tmp_path: Path) -> None:
+    from transformers import AutoModelForCausalLM
+
+    folder, plain = saved(name, tmp_path / "model"), saved(name, tmp_path / "plain")
+    decoded = quantize(folder)
+    edit_tensors(plain, lambda tensors: tensors.update(decoded))
+    theirs = AutoModelForCausalLM.from_pretrained(plain, dtype=torch.bfloat16).state_dict()
+    loaded = load_model(folder)
+    ours = loaded.model.state_dict()
+    assert [each for each, value in theirs.items() if not torch.equal(value, ours[each])] == []
+    assert sum(formats.get("float-quantized", 0) for formats in loaded.report.formats.values()) == len(decoded)
+    assert bool(decoded) == (name != "gpt2")
+    has_experts = loaded.report.formats.get("routed experts") is not None
+    assert any(EXPERT.search(each) for each in decoded) == (has_experts and name not in FUSED)

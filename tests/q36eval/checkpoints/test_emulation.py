@@ -139,14 +139,6 @@ def naive(x: Tensor, experts: Experts, chosen: Tensor, weights: Tensor, quantize
     return out
 
 
-def layer_of(experts: Experts) -> nn.Module:
-    model = nn.Module()
-    model.layer = nn.Module()
-    model.layer.mlp = nn.Module()
-    model.layer.mlp.experts = experts
-    return model
-
-
 def nvfp4_under(up_differs: bool) -> Callable[[int, str], ActivationScheme]:
     def scheme(e: int, projection: str) -> ActivationScheme:
         more = 3 * up_differs if projection == "up_proj" else 0
@@ -182,7 +174,7 @@ def test_every_expert_is_quantized_under_its_own_scales(
     }
     schemes = {f"layer.mlp.experts.{e}.{p}": scheme_of(e, p) for e in range(4) for p in projections}
     experts = Experts()
-    model = layer_of(experts)
+    model = nn.ModuleDict({"layer": nn.ModuleDict({"mlp": nn.ModuleDict({"experts": experts})})})
     assert emulation.install(model, schemes, places) == 12
     x, generator = inputs(11, 128), torch.Generator().manual_seed(9)
     chosen = torch.stack([torch.randperm(4, generator=generator)[:2] for _ in range(11)])

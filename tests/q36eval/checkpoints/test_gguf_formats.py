@@ -1,7 +1,6 @@
 """llama.cpp's blocks: decoded as its own C code decodes them, bounded by what its quantizer can cost, damage found."""
 
 import hashlib
-import json
 import math
 import struct
 from collections.abc import Callable
@@ -14,35 +13,23 @@ import pytest
 import torch
 
 from q36eval.checkpoints import load_model, open_checkpoint
-from q36eval.checkpoints.architecture import Outline
 from q36eval.checkpoints.formats import FORMATS
 from q36eval.checkpoints.formats import gguf as decoder
 from q36eval.checkpoints.gguf.entries import GgufEntry, columns_side_by_side
 from q36eval.checkpoints.gguf.types import BY_NAME, QUANTIZED
-from q36eval.checkpoints.inspection import Inspection, Section, inspect_checkpoint
+from q36eval.checkpoints.inspection import Section, inspect_checkpoint
 from q36eval.checkpoints.open_checkpoints import opened_once
 from q36eval.checkpoints.scheme import Scheme
 from q36eval.checkpoints.weights import index_weights
 from q36eval.errors import CorruptCheckpointError, UsageError
-from tests.q36eval.checkpoints.gguf_files import Gguf, RawTensor, take_apart
+from tests.q36eval.checkpoints.gguf_files import GOLDEN, MANIFEST, Gguf, RawTensor, blocking, take_apart
 from tests.raising import raises
+
+from .test_golden import assert_holds
 
 package = pytest.importorskip("gguf.quants", reason="the gguf extra is not installed")
 
-GOLDEN = Path(__file__).parents[2] / "assets" / "ggufs"
-MANIFEST = json.loads((GOLDEN / "MANIFEST.json").read_text())
 NAMES = sorted(name for name, entry in MANIFEST.items() if entry["decoded"])
-
-
-@pytest.fixture(scope="module")
-def references(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """The models that were converted, by name."""
-    from golden_gguf import model
-
-    folder = tmp_path_factory.mktemp("gguf")
-    for name in ("names", "wide"):
-        model(folder / name, name)
-    return {name: folder / name for name in ("names", "wide")}
 
 
 def reference_of(name: str, references: dict[str, Path]) -> Path:
@@ -102,18 +89,7 @@ def test_the_loaded_model_holds_those_weights_rounded_once(name: str, references
         folders.measure_against(reference_of(name, references))
         loaded = load_model(GOLDEN / f"{name}.gguf")
         weights = index_weights(open_checkpoint(GOLDEN / f"{name}.gguf")).weights
-    parameters = dict(loaded.model.named_parameters())
-    places = Outline(loaded.model).places(list(weights)).of
-    for key, weight in weights.items():
-        place = parameters[places[key].parameter]
-        place = place if places[key].part is None else place[places[key].part]
-        assert torch.equal(place, weight.read()[0].bfloat16()), key
-    with torch.no_grad():
-        assert torch.isfinite(loaded.model(input_ids=torch.arange(40).reshape(2, 20), use_cache=False).logits).all()
-
-
-def blocking(inspection: Inspection) -> set[str]:
-    return {finding.rule for finding in inspection.blocking}
+    assert_holds(loaded.model, {key: weight.read()[0] for key, weight in weights.items()})
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -219,15 +195,14 @@ Damage = Callable[[Gguf], None]
 EXPERT, SHARED = "blk.0.ffn_gate_exps.weight", "blk.0.ffn_up_shexp.weight"
 
 
-def half_scale(kind: str) -> int:
-    """Where the 16-bit scale of a block begins."""
-    return {"Q6_K": 208, "Q2_K": 80, "Q3_K": 108}.get(kind, 0)
+HALF_SCALE = {"Q6_K": 208, "Q2_K": 80, "Q3_K": 108}
+"""Where the 16-bit scale of a block begins, if not at its own beginning."""
 
 
 def times_sixteen(name: str, block: int) -> Damage:
     def damage(parsed: Gguf) -> None:
         tensor = parsed.tensors[name]
-        at = block * BY_NAME[tensor.type_name].n_bytes + half_scale(tensor.type_name)
+        at = block * BY_NAME[tensor.type_name].n_bytes + HALF_SCALE.get(tensor.type_name, 0)
         (scale,) = struct.unpack("<e", tensor.data[at : at + 2])
         tensor.data = tensor.data[:at] + struct.pack("<e", 16 * scale) + tensor.data[at + 2 :]
 

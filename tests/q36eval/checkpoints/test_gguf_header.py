@@ -48,56 +48,43 @@ def test_a_header_says_where_every_tensor_lies() -> None:
     assert header.metadata["qwen35moe.rope.dimension_sections"] == [11, 11, 10, 0]
 
 
-def counts(name: str, value: int) -> Change:
-    return lambda file: setattr(file, name, value)
+def of_file(**changes: object) -> Change:
+    return lambda file: vars(file).update(changes)
 
 
-def of_tensor(name: str, value: object) -> Change:
-    return lambda file: setattr(file.tensors["token_embd.weight"], name, value)
+def of_tensor(**changes: object) -> Change:
+    return lambda file: vars(file.tensors["token_embd.weight"]).update(changes)
 
 
-def array_of(inner: int, count: int) -> Change:
-    return lambda file: file.entries.update({"a": (9, struct.pack("<IQ", inner, count))})
-
-
-def huge_string(file: Gguf) -> None:
-    file.entries["a"] = (8, struct.pack("<Q", 2**50))
-
-
-def twice(name: str) -> Change:
-    return lambda file: setattr(file, "again", (name,))
+def entry(kind: int, raw: bytes) -> Change:
+    return lambda file: file.entries.update(a=(kind, raw))
 
 
 DAMAGE: dict[str, tuple[Change, str]] = {
-    "other magic": (lambda file: setattr(file, "magic", b"GGML"), "GGUF"),
-    "version 1": (counts("version", 1), "version 1 .*2 and 3"),
-    "big-endian": (counts("version", 0x03000000), "big-endian"),
-    "2^60 entries": (counts("n_entries", 2**60), "counts"),
+    "other magic": (of_file(magic=b"GGML"), "GGUF"),
+    "version 1": (of_file(version=1), "version 1 .*2 and 3"),
+    "big-endian": (of_file(version=0x03000000), "big-endian"),
+    "2^60 entries": (of_file(n_entries=2**60), "counts"),
     "a tensor more": (lambda file: setattr(file, "n_tensors", len(file.tensors) + 1), "."),
-    "2^50 bytes of text": (huge_string, "1125899906842624"),
-    "2^60 elements": (array_of(4, 2**60), "1152921504606846976"),
-    "an array of arrays": (array_of(9, 1), "type 9"),
-    "an unknown type of entry": (lambda file: file.entries.update({"a": (99, b"")}), "type 99"),
-    "an entry twice": (twice("qwen35moe.block_count"), "'qwen35moe.block_count' twice"),
-    "a tensor twice": (twice("token_embd.weight"), "'token_embd.weight' twice"),
+    "2^50 bytes of text": (entry(8, struct.pack("<Q", 2**50)), "1125899906842624"),
+    "2^60 elements": (entry(9, struct.pack("<IQ", 4, 2**60)), "1152921504606846976"),
+    "an array of arrays": (entry(9, struct.pack("<IQ", 9, 1)), "type 9"),
+    "an unknown type of entry": (entry(99, b""), "type 99"),
+    "an entry twice": (of_file(again=("qwen35moe.block_count",)), "'qwen35moe.block_count' twice"),
+    "a tensor twice": (of_file(again=("token_embd.weight",)), "'token_embd.weight' twice"),
     "alignment 0": (lambda file: file.put("general.alignment", 0), "general.alignment is 0"),
     "alignment 2^31": (lambda file: file.put("general.alignment", 2**31), "general.alignment is"),
-    "an unknown type id": (of_tensor("type", 77), "type id 77"),
-    "no dimension": (of_tensor("sizes", []), "has 0 dimensions"),
-    "a size of 0": (of_tensor("sizes", [32, 0]), "no tensor has"),
-    "sizes that wrap around": (of_tensor("sizes", [2**32, 2**32]), "no tensor has"),
-    "rows of no whole blocks": (lambda file: narrow(file), "blocks of 32"),
-    "a tensor beyond the end": (of_tensor("offset", 2**40), "truncated, tensor 'token_embd.weight'"),
-    "a tensor over another": (of_tensor("offset", 0), "overlaps"),
-    "a tensor off its multiple": (of_tensor("offset", 8), "no multiple of 32"),
-    "a larger type": (of_tensor("type", 0), "overlaps|truncated"),
-    "a smaller type": (of_tensor("type", 24), "belong"),
+    "an unknown type id": (of_tensor(type=77), "type id 77"),
+    "no dimension": (of_tensor(sizes=[]), "has 0 dimensions"),
+    "a size of 0": (of_tensor(sizes=[32, 0]), "no tensor has"),
+    "sizes that wrap around": (of_tensor(sizes=[2**32, 2**32]), "no tensor has"),
+    "rows of no whole blocks": (of_tensor(type=8, sizes=[20, 64]), "blocks of 32"),
+    "a tensor beyond the end": (of_tensor(offset=2**40), "truncated, tensor 'token_embd.weight'"),
+    "a tensor over another": (of_tensor(offset=0), "overlaps"),
+    "a tensor off its multiple": (of_tensor(offset=8), "no multiple of 32"),
+    "a larger type": (of_tensor(type=0), "overlaps|truncated"),
+    "a smaller type": (of_tensor(type=24), "belong"),
 }
-
-
-def narrow(file: Gguf) -> None:
-    tensor = file.tensors["token_embd.weight"]
-    tensor.type, tensor.sizes = 8, [20, 64]
 
 
 @pytest.mark.parametrize("name", sorted(DAMAGE))

@@ -1,6 +1,5 @@
 """GGUFs of every architecture that is read: names as llama.cpp's own tables have them, weights as its converter has."""
 
-import json
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -17,7 +16,8 @@ from q36eval.checkpoints.gguf.settings import MetadataError
 from q36eval.checkpoints.inspection import inspect_checkpoint
 from q36eval.checkpoints.inspection.findings import Severity
 from tests.q36eval.checkpoints.architectures import saved
-from tests.q36eval.checkpoints.test_mxfp4 import quantized
+from tests.q36eval.checkpoints.inspection.damage import config
+from tests.q36eval.checkpoints.test_experts_together import quantized
 
 TOKENS = torch.arange(3, 33).reshape(2, 15)
 LLAMA = os.environ.get("Q36EVAL_LLAMA_CPP")
@@ -98,9 +98,8 @@ def test_what_the_converter_wrote_is_the_model_bit_for_bit(
     if "MXFP4" in name:
         reference = quantized(reference, tmp_path / "published")
     write_texts(reference, 256)
-    config = json.loads((reference / "config.json").read_text()) | {"eos_token_id": 32, "pad_token_id": 30}
-    config |= {"norm_topk_prob": True} if name == "qwen3_moe" else {}  # as published, and as llama.cpp computes
-    (reference / "config.json").write_text(json.dumps(config))
+    as_published = {"norm_topk_prob": True} if name == "qwen3_moe" else {}  # and as llama.cpp computes
+    config(eos_token_id=32, pad_token_id=30, **as_published)(reference)
     convert(reference, file, "--outtype", "bf16", *(["--no-mtp"] if name == "qwen3_5_text" else []))
     mine, theirs = load_model(file).model, load_model(reference).model
     expected: dict[str, Any] = theirs.state_dict()

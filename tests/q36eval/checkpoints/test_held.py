@@ -18,14 +18,11 @@ from q36eval.checkpoints.open_files import HeldFolder
 from q36eval.errors import ChangedError, EngineError, ExitCode
 from tests.raising import raises
 
+from .inspection.damage import edit_json
+
 SANDBOX = Path(__file__).parents[3] / "data" / "sandbox" / "bf16"
 WEIGHTS = "model.safetensors"
 NORM = "model.norm.weight"
-
-
-@pytest.fixture
-def folder(bf16_folder: Path, tmp_path: Path) -> Path:
-    return Path(shutil.copytree(bf16_folder, tmp_path / "copy"))
 
 
 def flip(file: Path, at: int = -1) -> None:
@@ -88,6 +85,22 @@ def test_a_changed_file_is_refused_and_is_nobodys_verdict(
     with raises(ChangedError, "files-changed", how) as raised:
         opened.check()
     assert raised.value.exit_code is ExitCode.NOT_MEASURED
+
+
+def test_one_changed_byte_or_entry_changes_the_checkpoint_hash(folder: Path) -> None:
+    before = checkpoint_sha256(folder)
+    assert before == checkpoint_sha256(folder)
+    flip(folder / WEIGHTS)
+    edited = checkpoint_sha256(folder)
+    edit_json(folder, "config.json", lambda config: config.update(rms_norm_eps=1e-5))
+    assert len({before, edited, checkpoint_sha256(folder)}) == 3
+
+
+def test_a_readme_does_not_change_the_checkpoint_hash_and_a_copy_has_the_same(folder: Path, tmp_path: Path) -> None:
+    before = checkpoint_sha256(folder)
+    (folder / "README.md").write_text("x")
+    assert checkpoint_sha256(folder) == before
+    assert checkpoint_sha256(shutil.copytree(folder, tmp_path / "under another name")) == before
 
 
 def test_a_file_renamed_over_another_never_mixes_with_it(folder: Path) -> None:

@@ -5,7 +5,6 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -41,26 +40,6 @@ for folder in folders:
         if os.wait()[1]:
             sys.exit(f"{folder} was not loaded")
 """
-
-
-def config(folder: Path, quantization: dict[str, Any], hidden: int, vocabulary: int) -> None:
-    from tiny_config import tiny_config
-
-    text = tiny_config(
-        vocab_size=vocabulary,
-        hidden_size=hidden,
-        num_hidden_layers=LAYERS,
-        layer_types=["full_attention"] * LAYERS,
-        num_attention_heads=4,
-        num_key_value_heads=2,
-        head_dim=64,
-        num_experts=EXPERTS,
-        num_experts_per_tok=2,
-        moe_intermediate_size=INTERMEDIATE,
-        shared_expert_intermediate_size=INTERMEDIATE,
-    ).to_dict()
-    folder.mkdir()
-    (folder / "config.json").write_text(json.dumps(text | {"quantization_config": quantization}))
 
 
 def stored(hidden: int, vocabulary: int) -> dict[str, Tensor]:
@@ -99,6 +78,7 @@ def stored(hidden: int, vocabulary: int) -> dict[str, Tensor]:
 def write(folder: Path, hidden: int, vocabulary: int) -> int:
     """A checkpoint; returns the bytes of its largest stored tensor."""
     from compressed_tensors.quantization import preset_name_to_scheme
+    from golden_base import tiny_config
 
     nvfp4, fp8 = (
         preset_name_to_scheme(name, [target]).model_dump(mode="json")
@@ -106,7 +86,21 @@ def write(folder: Path, hidden: int, vocabulary: int) -> int:
     )
     groups = {"a": nvfp4 | {"format": "nvfp4-pack-quantized"}, "b": fp8 | {"format": "float-quantized"}}
     recipe = {"quant_method": "compressed-tensors", "format": "mixed-precision", "config_groups": groups}
-    config(folder, recipe, hidden, vocabulary)
+    text = tiny_config(
+        vocab_size=vocabulary,
+        hidden_size=hidden,
+        num_hidden_layers=LAYERS,
+        layer_types=["full_attention"] * LAYERS,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        head_dim=64,
+        num_experts=EXPERTS,
+        num_experts_per_tok=2,
+        moe_intermediate_size=INTERMEDIATE,
+        shared_expert_intermediate_size=INTERMEDIATE,
+    )
+    folder.mkdir()
+    (folder / "config.json").write_text(json.dumps(text.to_dict() | {"quantization_config": recipe}))
     tensors = stored(hidden, vocabulary)
     save_file(tensors, folder / "model.safetensors")
     return max(tensor.nbytes for tensor in tensors.values())

@@ -1,6 +1,9 @@
-"""A folder is refused, with the tensor's name, unless every byte of its files belongs to exactly one tensor."""
+"""A folder is refused, with the tensor's name, unless every byte of its files belongs to exactly one tensor.
 
-import shutil
+And from config.json alone: quantizations that are not decoded, and sizes that no model has.
+"""
+
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,18 +13,16 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from q36eval.checkpoints import header as header_module
-from q36eval.checkpoints import open_checkpoint
-from q36eval.errors import CorruptCheckpointError, UsageError
+from q36eval.checkpoints import load_model, open_checkpoint
+from q36eval.checkpoints.inspection import inspect_checkpoint
+from q36eval.errors import CorruptCheckpointError, ExitCode, UsageError
+from tests.commands import q36eval
 from tests.raising import raises
 
 from .inspection.damage import ONE, TWO, WEIGHTS, Damage, edit_header, sharded, stray_file
+from .test_schemes import DECLARED
 
 NORM = "model.norm.weight"
-
-
-@pytest.fixture
-def folder(bf16_folder: Path, tmp_path: Path) -> Path:
-    return Path(shutil.copytree(bf16_folder, tmp_path / "copy"))
 
 
 shard = sharded(lambda folder, files: None)
@@ -140,3 +141,51 @@ def test_missing_file_is_a_usage_error(folder: Path, missing: str) -> None:
 def test_missing_folder_is_a_usage_error(tmp_path: Path) -> None:
     with raises(UsageError, "folder-missing"):
         open_checkpoint(tmp_path / "nowhere")
+
+
+UNDECODED: dict[str, dict[str, Any]] = DECLARED["undecoded"]
+
+
+def configured(folder: Path, **settings: Any) -> Path:
+    """A folder with a config.json and no weights: whatever needs them comes later."""
+    folder.mkdir()
+    (folder / "config.json").write_text(json.dumps({"model_type": "llama"} | settings))
+    return folder
+
+
+@pytest.mark.parametrize("name", UNDECODED)
+def test_a_quantization_that_is_not_decoded_is_refused_before_weights_are_looked_for(name: str, tmp_path: Path) -> None:
+    folder = configured(tmp_path / "model", **UNDECODED[name])
+    for refused in (load_model, inspect_checkpoint):
+        with raises(UsageError, "scheme-unsupported", folder, f"by {name!r}", "compressed-tensors"):
+            refused(folder)
+
+
+def test_the_command_refuses_it_as_wrong_usage(tmp_path: Path) -> None:
+    folder = configured(tmp_path / "model", **UNDECODED["MLX"])
+    done = q36eval("inspect", str(folder), state=tmp_path / "state")
+    assert (done.returncode, done.stderr.count("\n")) == (ExitCode.USAGE, 1), done.stderr
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"n_routed_experts": 10**9},
+        {"num_local_experts": 10**9},
+        {"moe_num_experts": -1},
+        {"num_local_experts": 2048, "num_hidden_layers": 2048},
+        {"n_layer": 10**9},
+        {"intermediate_size": 2**40},
+        {"kv_lora_rank": "many"},
+    ],
+)
+def test_sizes_that_no_model_has_are_refused_whatever_the_architecture_calls_them(
+    settings: dict[str, Any], tmp_path: Path
+) -> None:
+    with raises(CorruptCheckpointError, "config-invalid", "experts" if len(settings) > 1 else next(iter(settings))):
+        open_checkpoint(configured(tmp_path / "model", **settings))
+
+
+def test_a_hybrid_without_experts_is_none_of_them(tmp_path: Path) -> None:
+    with raises(UsageError, "file-missing"):
+        open_checkpoint(configured(tmp_path / "model", num_local_experts=0, mamba_d_head="auto"))

@@ -1,7 +1,7 @@
 """What is packed by naive code, value by value, decodes to the same values, whole and in slabs of rows.
 
 Shapes, group sizes, zero-points and scales are drawn; scales reach from the smallest normal numbers to where products
-overflow nearly.
+overflow nearly. And what decoders refuse, the scales of inputs, and block scales as Model Optimizer squeezes them.
 """
 
 from typing import Any
@@ -9,13 +9,17 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from compressed_tensors.quantization import QuantizationArgs, QuantizationScheme, preset_name_to_scheme
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from q36eval.checkpoints.formats import FORMATS, ROWS_MULTIPLE
+from q36eval.checkpoints.formats import FORMATS, ROWS_MULTIPLE, modelopt
+from q36eval.checkpoints.inspection.stored_schemes import grid_of
 from q36eval.checkpoints.scheme import Scheme
+from q36eval.errors import CorruptCheckpointError, UsageError
 from tests.profiles import sized
+from tests.raising import raises
 
 FP4 = torch.tensor([0, 0.5, 1, 1.5, 2, 3, 4, 6, -0.0, -0.5, -1, -1.5, -2, -3, -4, -6])
 SEEDS = st.integers(0, 2**32 - 1)
@@ -27,8 +31,6 @@ small = settings(max_examples=sized(8, 20), deadline=None)
 
 
 def weights_scheme(layout: str, **weights: Any) -> Scheme:
-    from compressed_tensors.quantization import QuantizationArgs, QuantizationScheme
-
     args = QuantizationArgs(**weights)
     return Scheme(layout, compressed=QuantizationScheme(targets=["Linear"], weights=args, format=layout))
 
@@ -232,34 +234,30 @@ def fp8(rows: int, columns: int, seed: int) -> Tensor:
     return codes.view(torch.float8_e4m3fn)
 
 
+@pytest.mark.parametrize("producer", ["compressed-tensors", "modelopt", "transformers"])
 @small
-@given(ROWS, st.sampled_from([16, 128, 200]), st.sampled_from(["tensor", "channel", "block"]), st.booleans(), SEEDS)
-def test_fp8(rows: int, columns: int, strategy: str, modelopt: bool, seed: int) -> None:
+@given(ROWS, st.sampled_from([16, 128, 200]), st.sampled_from(["tensor", "channel", "block"]), SEEDS)
+def test_fp8(producer: str, rows: int, columns: int, strategy: str, seed: int) -> None:
+    """transformers has no scales by channel; it multiplies by what it calls the inverse scale."""
+    if producer == "transformers" and strategy == "channel":
+        strategy = "tensor"
     shape = {"tensor": (1,), "channel": (rows, 1), "block": (-(-rows // 128), -(-columns // 128))}[strategy]
-    weight = fp8(rows, columns, seed)
-    scale = scales(shape, torch.float32 if modelopt else torch.bfloat16, seed)
-    if modelopt:
+    weight, name = fp8(rows, columns, seed), "weight_scale"
+    stored = scale = scales(shape, torch.bfloat16 if producer == "compressed-tensors" else torch.float32, seed)
+    if producer == "modelopt":
         parameters = {"tensor": (), "channel": (("per_channel", True),), "block": (("block", (128, 128)),)}
         scheme = Scheme("modelopt-fp8", settings=parameters[strategy])
         stored = scale.reshape(()) if strategy == "tensor" else scale.reshape(-1) if strategy == "channel" else scale
+    elif producer == "transformers":
+        scheme = Scheme("fp8", settings=(("block", (128, 128) if strategy == "block" else None), ("inputs", "dynamic")))
+        name = "weight_scale_inv"
     else:
         block = {"block_structure": [128, 128]} if strategy == "block" else {}
         scheme = weights_scheme("float-quantized", num_bits=8, type="float", strategy=strategy, **block)
-        stored = scale
     grid = scale if strategy == "tensor" else scale.repeat_interleave(128, 0)[:rows] if strategy == "block" else scale
     grid = grid.repeat_interleave(128, 1)[:, :columns] if strategy == "block" else grid
     # FP8 has 4 bits and BF16 has 8: their product is exact in float32, and rounded once to the scale's dtype.
-    assert_decodes({"weight": weight, "weight_scale": stored}, scheme, (weight.float() * grid.float()).to(scale.dtype))
-
-
-@small
-@given(ROWS, st.sampled_from([16, 128, 200]), st.booleans(), SEEDS)
-def test_fine_grained_fp8_multiplies_by_the_inverse_scale(rows: int, columns: int, blocks: bool, seed: int) -> None:
-    weight = fp8(rows, columns, seed)
-    scale = scales((-(-rows // 128), -(-columns // 128)) if blocks else (1,), torch.float32, seed)
-    scheme = Scheme("fp8", settings=(("block", (128, 128) if blocks else None), ("inputs", "dynamic")))
-    grid = scale.repeat_interleave(128, 0)[:rows].repeat_interleave(128, 1)[:, :columns] if blocks else scale
-    assert_decodes({"weight": weight, "weight_scale_inv": scale}, scheme, weight.float() * grid)
+    assert_decodes({"weight": weight, name: stored}, scheme, (weight.float() * grid.float()).to(scale.dtype))
 
 
 @small
@@ -283,3 +281,53 @@ def test_unpacked_int8(rows: int, strategy: str, symmetric: bool, seed: int) -> 
 def test_plain_weights_are_taken_in_slabs_too(rows: int) -> None:
     weight = torch.randn(rows, 8).bfloat16()
     assert_decodes({"weight": weight}, Scheme("plain"), weight)
+
+
+def test_a_producer_divides_by_the_scale_of_inputs_and_another_multiplies() -> None:
+    compressed = Scheme("nvfp4-pack-quantized", compressed=preset_name_to_scheme("NVFP4", ["Linear"]))
+    optimizer = Scheme("modelopt-nvfp4", settings=(("inputs", "local"),))
+    for scheme, part, stored in ((compressed, "input_global_scale", 4.0), (optimizer, "input_scale", 0.25)):
+        inputs = FORMATS[scheme.format].activations({part: torch.tensor([stored])}, scheme)
+        assert inputs is not None
+        assert (inputs.kind, inputs.global_scale) == ("nvfp4", 4.0)
+
+
+def test_integers_without_a_scale_are_refused() -> None:
+    with raises(CorruptCheckpointError, "scale-missing", "int8"):
+        FORMATS["plain"].decode({"weight": torch.zeros(2, 2, dtype=torch.int8)}, Scheme("plain"))
+
+
+def test_scales_of_another_shape_are_refused_rather_than_broadcast() -> None:
+    scheme = Scheme("float-quantized", compressed=preset_name_to_scheme("FP8_BLOCK", ["Linear"]))
+    parts = {"weight": torch.zeros(128, 128).to(torch.float8_e4m3fn), "weight_scale": torch.ones(1, 2).bfloat16()}
+    with raises(CorruptCheckpointError, "tensor-shape", "weight_scale"):
+        FORMATS["float-quantized"].decode(parts, scheme)
+
+
+def test_blocks_that_begin_before_a_run_of_rows_are_refused() -> None:
+    """Rows 128 and on begin inside the second block of 96: its scale would be taken for another row of blocks."""
+    scheme = Scheme("fp8", settings=(("block", (96, 128)),))
+    parts = {"weight": torch.zeros(384, 128).to(torch.float8_e4m3fn), "weight_scale_inv": torch.ones(4, 1)}
+    with raises(UsageError, "format-unsupported", "96 rows"):
+        FORMATS["fp8"].rows(parts, scheme, 128, 256)
+
+
+@pytest.mark.parametrize(
+    ("shape", "stored"), [((32, 300), (3,)), ((300, 32), (3,)), ((32, 32), ()), ((300, 300), (3, 3))]
+)
+def test_model_optimizer_leaves_axes_of_size_one_out_of_its_block_scales(
+    shape: tuple[int, int], stored: tuple[int, ...]
+) -> None:
+    """As 0.47 writes `fp8_pb_wo`, whose scales it squeezes; every row cut out decodes to the same."""
+    scheme = Scheme("modelopt-fp8", settings=(("block", (128, 128)),))
+    whole = tuple(-(-size // 128) for size in shape)
+    generator = torch.Generator().manual_seed(1)
+    weight = torch.randn(shape, generator=generator).to(torch.float8_e4m3fn)
+    scale = torch.rand(whole, generator=generator) + 0.5
+    expected = weight.float() * scale.repeat_interleave(128, 0)[: shape[0]].repeat_interleave(128, 1)[:, : shape[1]]
+    parts = {"weight": weight, "weight_scale": scale.reshape(stored)}
+    assert torch.equal(modelopt.decode_fp8(parts, scheme), expected)
+    for start in range(0, shape[0], 128):
+        rows = modelopt.fp8_rows(parts, scheme, start, min(start + 128, shape[0]))
+        assert torch.equal(modelopt.decode_fp8(rows, scheme), expected[start : start + 128])
+    assert grid_of(stored, shape, (128, 128)) == whole

@@ -65,15 +65,11 @@ def swap(folder: Path) -> None:
     (folder / "tokenizer.json").write_text(json.dumps(body))
 
 
-def resave(folder: Path) -> None:
-    load_tokenizer(folder).save_pretrained(folder)
-
-
 TRUNCATION = {"max_length": 64, "strategy": "LongestFirst", "stride": 0, "direction": "Right"}
 SAME: dict[str, Change] = {
     "formatting": write("tokenizer.json"),
     "calibration": in_core(truncation=TRUNCATION),
-    "saved again": resave,
+    "saved again": lambda folder: load_tokenizer(folder).save_pretrained(folder),
     "class by another name": write("tokenizer_config.json", tokenizer_class="PreTrainedTokenizerFast"),
     "a default written out": in_core(model=core()["model"] | {"ignore_merges": False}),
     "the words that are there, listed again": write(

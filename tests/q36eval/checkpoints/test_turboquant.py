@@ -16,9 +16,9 @@ from q36eval.checkpoints.turboquant import PRESETS, centroids, hadamard, round_t
 from q36eval.errors import UsageError
 from tests.raising import raises
 
+from .test_golden import GOLDEN
 from .test_kv_cache import IDS, stored_by
 
-GOLDEN = Path(__file__).parents[2] / "assets" / "golden"
 # Max, Quantizing for minimum distortion (1960), table I: positive outputs for a normal of variance 1.
 MAX_1960 = {
     3: (0.2451, 0.7560, 1.344, 2.152),

@@ -10,6 +10,8 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
+from q36eval.checkpoints.inspection import Inspection, inspect_checkpoint
+
 WEIGHTS = "model.safetensors"
 INDEX = "model.safetensors.index.json"
 OWN_FILE = "hf_quant_config.json"
@@ -18,6 +20,10 @@ EXPERT = "model.layers.3.mlp.experts.4"
 FP4 = torch.tensor([0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0])
 Tensors = dict[str, Tensor]
 Damage = Callable[[Path], object]
+
+
+def inspected(folder: Path, reference: Path | None = SANDBOX / "bf16") -> Inspection:
+    return inspect_checkpoint(folder, reference, weights_workers=2)
 
 
 def edit_tensors(folder: Path, change: Callable[[Tensors], object]) -> None:
@@ -51,14 +57,32 @@ def one(name: str, change: Callable[[Tensor], Tensor]) -> Damage:
     return edit(lambda tensors: tensors.update({name: change(tensors[name])}))
 
 
+def parts_of(tensors: Tensors, name: str) -> list[str]:
+    """A tensor, or all parts of a module or layer."""
+    return [stored for stored in tensors if stored == name or stored.startswith(f"{name}.")]
+
+
+def exchanged(first: str, second: str) -> Damage:
+    """Everything of one tensor, module or layer under the name of the other."""
+
+    def swap(tensors: Tensors) -> None:
+        for name in parts_of(tensors, first):
+            twin = second + name.removeprefix(first)
+            tensors[name], tensors[twin] = tensors[twin], tensors[name]
+
+    return edit(swap)
+
+
+def in_config(change: Callable[[dict[str, Any]], object]) -> Damage:
+    return lambda folder: edit_json(folder, "config.json", change)
+
+
 def config(**changes: Any) -> Damage:
-    return lambda folder: edit_json(folder, "config.json", lambda document: document.update(changes))
+    return in_config(lambda document: document.update(changes))
 
 
 def quantization(**changes: Any) -> Damage:
-    return lambda folder: edit_json(
-        folder, "config.json", lambda document: document["quantization_config"].update(changes)
-    )
+    return in_config(lambda document: document["quantization_config"].update(changes))
 
 
 def bits(tensor: Tensor) -> Tensor:
@@ -106,25 +130,6 @@ OUTPUT = "model.layers.1.linear_attn.out_proj"
 
 def other_unquantized_weight(folder: Path) -> None:
     edit_tensors(folder, lambda tensors: tensors[f"{OUTPUT}.weight"].view(-1)[:1].mul_(1.01))
-
-
-def quantized_linear_attention(folder: Path) -> str:
-    """A DeltaNet projection as the neighbouring NVFP4 weight of the same shape, declared as such; returns its name."""
-
-    def quantize(tensors: Tensors) -> None:
-        del tensors[f"{OUTPUT}.weight"]
-        donor = "model.layers.2.self_attn.o_proj."
-        for name in [name for name in tensors if name.startswith(donor)]:
-            tensors[name.replace(donor, f"{OUTPUT}.")] = tensors[name]
-
-    def declare(document: dict[str, Any]) -> None:
-        declared = document["quantization_config"]
-        declared["ignore"].remove(OUTPUT)
-        next(iter(declared["config_groups"].values()))["targets"].append(OUTPUT)
-
-    edit_tensors(folder, quantize)
-    edit_json(folder, "config.json", declare)
-    return f"{OUTPUT}.weight"
 
 
 def twice_as_coarse(folder: Path) -> None:

@@ -32,8 +32,11 @@ from .damage import (
     edit_header,
     edit_json,
     edit_tensors,
+    exchanged,
+    in_config,
     inputs_twenty_times,
     one,
+    parts_of,
     quantization,
     sharded,
     stray_file,
@@ -64,20 +67,6 @@ EXPERT, TWIN = f"{MLP}.experts.3", f"{MLP}.experts.2"
 NORM, HEAD, EMBEDDINGS = "model.norm.weight", "lm_head.weight", "model.embed_tokens.weight"
 CHANGED, BEYOND = "unquantized-differs", "beyond-scheme"
 Change = Callable[[Tensor], Tensor]
-
-
-def parts_of(tensors: Tensors, name: str) -> list[str]:
-    """A tensor, or all parts of a module."""
-    return [stored for stored in tensors if stored == name or stored.startswith(f"{name}.")]
-
-
-def exchanged(first: str, second: str) -> Damage:
-    def swap(tensors: Tensors) -> None:
-        for name in parts_of(tensors, first):
-            twin = second + name.removeprefix(first)
-            tensors[name], tensors[twin] = tensors[twin], tensors[name]
-
-    return edit(swap)
 
 
 def in_place(change: Callable[[Tensor], object]) -> Change:
@@ -166,7 +155,7 @@ LEFT_OUT = [
     ("one value of the multi-token head NaN", one(MTP, value(NAN)), MTP, "non-finite shipped-differs"),
     ("the multi-token head transposed", one(MTP, lambda t: t.T), MTP, "shipped-differs"),
 ]
-"""What else can become of these tensors is in `test_left_out.py`."""
+"""What else can become of these tensors is in `test_promised.py`."""
 FUSED, DOWN = f"{MLP}.experts.gate_up_proj", f"{MLP}.experts.down_proj"
 
 
@@ -182,15 +171,11 @@ FUSED_EXPERTS = [
 
 
 def group_declared(**changes: Any) -> Damage:
-    return lambda folder: edit_json(
-        folder,
-        "config.json",
-        lambda document: document["quantization_config"]["config_groups"]["group_0"].update(changes),
-    )
+    return in_config(lambda document: document["quantization_config"]["config_groups"]["group_0"].update(changes))
 
 
 def without(key: str) -> Damage:
-    return lambda folder: edit_json(folder, "config.json", lambda document: document.pop(key))
+    return in_config(lambda document: document.pop(key))
 
 
 def nested(text: Any = None, **outside: Any) -> Damage:
@@ -204,23 +189,17 @@ def nested(text: Any = None, **outside: Any) -> Damage:
         document.update(text_config=inner, model_type="qwen3_5_moe", architectures=[NESTED])
         document.update(outside)
 
-    return lambda folder: edit_json(folder, "config.json", change)
+    return in_config(change)
 
 
-def head_declared(folder: Path) -> None:
-    def change(document: dict[str, Any]) -> None:
-        document["quantization_config"]["ignore"].remove("lm_head")
-        document["quantization_config"]["config_groups"]["group_0"]["targets"].append("lm_head")
-
-    edit_json(folder, "config.json", change)
+def head_declared(document: dict[str, Any]) -> None:
+    document["quantization_config"]["ignore"].remove("lm_head")
+    document["quantization_config"]["config_groups"]["group_0"]["targets"].append("lm_head")
 
 
-def dead_group(folder: Path) -> None:
-    def change(document: dict[str, Any]) -> None:
-        groups = document["quantization_config"]["config_groups"]
-        groups["group_9"] = {**groups["group_0"], "targets": ["re:.*nothing.*"]}
-
-    edit_json(folder, "config.json", change)
+def dead_group(document: dict[str, Any]) -> None:
+    groups = document["quantization_config"]["config_groups"]
+    groups["group_9"] = {**groups["group_0"], "targets": ["re:.*nothing.*"]}
 
 
 COMPUTED, OTHERWISE, CONTRADICTS = "computation-differs", "engines-read-otherwise", "rope-contradicts"
@@ -267,7 +246,7 @@ CONFIGURATION = [
     ("a malformed pattern", quantization(ignore=["re:(head"]), "quantization-not-read"),
     ("a KV cache that is not emulated", quantization(kv_cache_scheme=INT4_CACHE), "kv-cache"),
 ]
-GROUPS_OF_32 = tiny.GROUPS_OF_16 | {"group_size": 32, "dynamic": False}
+GROUPS_OF_32 = tiny.NVFP4["config_groups"]["group_0"]["weights"] | {"group_size": 32}
 EXCHANGED_LAYERS = ["full_attention", "linear_attention", "linear_attention"]
 UNDECODABLE = "declared-against-stored undecodable"
 DECLARED = [
@@ -275,15 +254,11 @@ DECLARED = [
     ("groups of other sizes declared", group_declared(weights=GROUPS_OF_32), f"{EXPERT}.up_proj.weight", UNDECODABLE),
     ("no groups of weights", quantization(config_groups={}), f"{EXPERT}.up_proj", "not-as-declared"),
     ("inputs declared unquantized", group_declared(input_activations=None), INPUT, "activation-scale"),
-    ("the head declared quantized", head_declared, "lm_head", "not-as-declared"),
-    ("a group that means nothing", dead_group, "group_9", "declared-scheme-absent"),
+    ("the head declared quantized", in_config(head_declared), "lm_head", "not-as-declared"),
+    ("a group that means nothing", in_config(dead_group), "group_9", "declared-scheme-absent"),
     ("a head declared tied", config(tie_word_embeddings=True), HEAD, "tied-head"),
     ("a smaller vocabulary declared", config(vocab_size=63), HEAD, "shape"),
 ]
-
-
-def _not_text(header: dict[str, Any]) -> None:
-    header["__metadata__"] = {"format": 1}
 
 
 def also_in_the_drafts(folder: Path) -> None:
@@ -292,6 +267,7 @@ def also_in_the_drafts(folder: Path) -> None:
 
 OLD, NO_TENSORS = "model.old.weight", struct.pack("<Q", 2) + b"{}"
 TEMPLATE, GENERATION = "chat_template.jinja", "generation_config.json"
+NOT_TEXT: Damage = lambda folder: edit_header(folder, lambda own: own.update(__metadata__={"format": 1}))  # noqa: E731
 OTHER_ENDS: Damage = lambda folder: edit_json(folder, GENERATION, lambda own: own.update(eos_token_id=[1, 0]))  # noqa: E731
 FILES = [
     ("a file cut short", sharded(lambda folder, files: os.truncate(folder / TWO, 1000)), TWO, "unreadable-file"),
@@ -302,7 +278,7 @@ FILES = [
     ("a tensor in two files", also_in_the_drafts, HEAD, "stored-twice"),
     ("no tensors", lambda folder: (folder / WEIGHTS).write_bytes(NO_TENSORS), WEIGHTS, "empty-file"),
     ("a header in UTF-16", lambda folder: edit_header(folder, dict, "utf-16"), WEIGHTS, "unreadable-file"),
-    ("metadata that are not text", lambda folder: edit_header(folder, _not_text), WEIGHTS, "unreadable-file"),
+    ("metadata that are not text", NOT_TEXT, WEIGHTS, "unreadable-file"),
     ("no chat template", lambda folder: (folder / TEMPLATE).unlink(), TEMPLATE, "chat-template-missing"),
     ("another generation_config.json", OTHER_ENDS, GENERATION, "generation-config-differs"),
 ]
@@ -438,31 +414,16 @@ def own_file(change: Callable[[dict[str, Any]], object]) -> Damage:
     return lambda folder: edit_json(folder, OWN_FILE, lambda document: change(document["quantization"]))
 
 
-def of_fp8(own: dict[str, Any]) -> None:
-    own.update(quant_algo="FP8")
-
-
 def of_a_layer(own: dict[str, Any]) -> None:
     next(iter(own["quantized_layers"].values())).update(quant_algo="MXFP8")
 
 
+OWN_FP8, OWN_LAYER = own_file(lambda own: own.update(quant_algo="FP8")), own_file(of_a_layer)
 GOLDEN_ALONE = [
     ("zero-points read by the other version's rule", "gptq-v1", quantization(checkpoint_format="gptq_v2"), UP, BEYOND),
     ("a head declared quantized", "gptq-v1", quantization(lm_head=True), HEAD, "declared-against-stored"),
-    (
-        "another algorithm in its own file",
-        "modelopt-nvfp4",
-        own_file(of_fp8),
-        OWN_FILE,
-        "declared-twice",
-    ),
-    (
-        "another algorithm of a layer in its own file",
-        "modelopt-mixed",
-        own_file(of_a_layer),
-        OWN_FILE,
-        "declared-twice",
-    ),
+    ("another algorithm in its own file", "modelopt-nvfp4", OWN_FP8, OWN_FILE, "declared-twice"),
+    ("another algorithm of a layer in its own file", "modelopt-mixed", OWN_LAYER, OWN_FILE, "declared-twice"),
     (
         "scales with a sign of another producer",
         "autoround-gptq",

@@ -1,22 +1,43 @@
-"""Honest calibration stays within its bounds, also with heavy tails; poison leaves them, and the more the worse."""
+"""Rounding bounds against real rounding, and what they find.
 
-from collections.abc import Callable
+Rounding to nearest never leaves its bound; honest calibration stays within, also with heavy tails; poison leaves it,
+and the more the worse.
+"""
+
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from torch import Tensor
 
+from q36eval.checkpoints.inspection.comparison import LEAST_INSIDE
 from q36eval.checkpoints.inspection.error import WeightError, beyond_scheme, grouped, outliers
-from q36eval.checkpoints.inspection.grids import Rounding
+from q36eval.checkpoints.inspection.grids import Rounding, Usage, stored_grid, sums_of, usages
+from q36eval.checkpoints.inspection.stored_schemes import Block
+from tests.profiles import sized
 
 from .damage import FP4
-from .roundings import honest_rounding, usage
 from .tiny import fp4_bytes
 
 LARGEST = {"nvfp4": 6.0, "fp8": 448.0, "int8": 127.5, "int4": 7.5, "int3": 3.5, "int2": 1.5}
-GRIDS = [("int8", 128), ("int4", 128), ("int4", 32), ("int3", 128), ("int2", 32), ("nvfp4", 16), ("fp8", 256)]
-every_grid = pytest.mark.parametrize(("kind", "group"), GRIDS)
+
+
+def honest_rounding(
+    parts: Mapping[str, Tensor], original: Tensor, block: Block | None = None, bits: int | None = None
+) -> Rounding:
+    shape = (original.shape[0], original.shape[1])
+    grid = stored_grid({part: tensor[None] for part, tensor in parts.items()}, shape, block, bits)
+    assert grid is not None
+    return grid.rounding(original[None], grid.whole(original[None]))
+
+
+def usage(error: Tensor, original: Tensor, rounding: Rounding) -> Usage:
+    sums = sums_of(error[None], original[None], rounding)
+    assert sums.on_grid is not None
+    return usages(sums, sums.on_grid, rounding)[0]
 
 
 @dataclass(frozen=True)
@@ -41,9 +62,150 @@ def absmax(kind: str, group: int, weight: Tensor) -> Tensor:
     return weight.unflatten(1, (-1, group)).abs().amax(-1) / LARGEST[kind]
 
 
+def under(kind: str, weight: Tensor, scale: Tensor) -> Stored:
+    """The weight rounded to nearest under these scales [out, groups]."""
+    groups = weight.unflatten(1, (scale.shape[1], -1))
+    return Stored(to_grid(kind, groups, scale.unsqueeze(-1)).flatten(1), scale)
+
+
+def rounding_of(kind: str, stored: Stored, weight: Tensor) -> Rounding:
+    if kind == "nvfp4":
+        unit = weight.abs().max() / (6 * 448)
+        local = (stored.scale / unit).clamp(max=448).to(torch.float8_e4m3fn)
+        packed = torch.zeros(len(weight), weight.shape[1] // 2, dtype=torch.uint8)
+        parts = {"weight": packed, "weight_scale": local, "weight_scale_2": unit}
+    else:
+        dtype = torch.float8_e4m3fn if kind == "fp8" else torch.int8
+        parts = {"weight": torch.zeros(weight.shape).to(dtype), "weight_scale": stored.scale}
+    return honest_rounding(parts, weight, bits=int(kind[3:]) if kind.startswith("int") else None)
+
+
+@pytest.mark.parametrize(("kind", "group"), [("nvfp4", 16), ("fp8", 128), ("fp8", 256), ("int4", 32), ("int8", 256)])
+@settings(max_examples=sized(15, 40), deadline=None)
+@given(seed=st.integers(0, 2**32 - 1), spread=st.floats(0.0, 3.0), size=st.floats(-6, 1))
+def test_rounding_to_nearest_never_leaves_its_bound(
+    kind: str, group: int, seed: int, spread: float, size: float
+) -> None:
+    """Whatever the scales: groups up to e^3 apart and more, and of any size."""
+    generator = torch.Generator().manual_seed(seed)
+    scales = torch.exp(spread * torch.randn(8, 256 // group, 1, generator=generator)) * 10**size
+    weight = (torch.randn(8, 256 // group, group, generator=generator) * scales).flatten(1)
+    scale = absmax(kind, group, weight)
+    if kind == "nvfp4":  # local scales are stored in FP8
+        unit = weight.abs().max() / (6 * 448)
+        scale = (scale / unit).to(torch.float8_e4m3fn).float() * unit
+    stored = under(kind, weight, scale)
+    rounding = rounding_of(kind, stored, weight)
+    assert rounding.width == min(group, 128) if kind == "fp8" else rounding.width == group
+    assert bool(((stored.decoded - weight).abs() <= rounding.half_steps * 1.0001).all())
+    assert usage(stored.decoded - weight, weight, rounding).share <= 1.0
+
+
+@pytest.mark.parametrize("block", [(128, 128), (96, 80)])
+def test_a_bound_follows_blocks_that_do_not_divide_the_weight(block: tuple[int, int]) -> None:
+    """Neighbouring blocks six orders of magnitude apart, so that the neighbour's scale is no bound."""
+    generator = torch.Generator().manual_seed(11)
+    height, width = block
+    size = 10 ** (6 * torch.rand(-(-128 // height), -(-256 // width), generator=generator) - 3)
+    spread = size.repeat_interleave(height, 0)[:128].repeat_interleave(width, 1)[:, :256]
+    weight, scale = torch.randn(128, 256, generator=generator).clamp(-4, 4) * spread, size * 4 / 448
+    steps = scale.repeat_interleave(height, 0)[:128].repeat_interleave(width, 1)[:, :256]
+    codes = (weight / steps).to(torch.float8_e4m3fn)
+    decoded = codes.float() * steps
+    for stored in (scale, scale[:, None, :, None]):
+        rounding = honest_rounding({"weight": codes, "weight_scale": stored}, weight, block)
+        assert rounding.width == width
+        assert bool(((decoded - weight).abs() <= rounding.half_steps * 1.0001).all())
+        # the small blocks are held to their own scale, as far as they count beside the large ones
+        assert usage(decoded - weight, weight, rounding).share <= 1.0
+
+
+def integer_usage(weight: torch.Tensor, scale: torch.Tensor, original: torch.Tensor) -> Usage:
+    """Of `weight` in INT8 [out, in] under one scale a group of 32."""
+    rounding = honest_rounding({"weight": weight, "weight_scale": scale}, original, (1, 32))
+    decoded = weight.float() * scale.repeat_interleave(32, 1)
+    return usage(decoded - original, original, rounding)
+
+
+def test_scales_that_are_powers_of_two_are_no_fault_and_twice_those_are() -> None:
+    original = torch.randn(64, 256, generator=torch.Generator().manual_seed(2))
+    tight = original.reshape(64, 8, 32).abs().amax(-1) / 127
+    for power, clean in ((0, True), (1, False)):
+        scale = torch.exp2(tight.log2().ceil() + power)
+        codes = (original / scale.repeat_interleave(32, 1)).round().to(torch.int8)
+        used = integer_usage(codes, scale, original)
+        assert (used.share <= 1) == clean
+    coarse = tight * 1.9  # no power of two, and no better for it
+    assert (
+        integer_usage((original / coarse.repeat_interleave(32, 1)).round().to(torch.int8), coarse, original).share > 1
+    )
+
+
+@pytest.mark.parametrize("bits", [4, 8])
+def test_powers_of_two_that_a_search_chose_are_no_fault_and_half_of_one_is(bits: int) -> None:
+    """Where the next power is nearly twice what the largest value calls for, clipping that value costs less."""
+    top, original = 2 ** (bits - 1), torch.randn(256, 512, generator=torch.Generator().manual_seed(0)) * 0.02
+    groups = original.reshape(256, 16, 32)
+    ceiling = torch.exp2((groups.abs().amax(-1) / (top - 1)).log2().ceil())
+
+    def coded(scale: torch.Tensor) -> torch.Tensor:
+        return (groups / scale.unsqueeze(-1)).round().clamp(-top, top - 1)
+
+    tried = torch.stack([ceiling, ceiling / 2])
+    errors = torch.stack([(coded(scale) * scale.unsqueeze(-1) - groups).square().sum(-1) for scale in tried])
+    scale = tried.gather(0, errors.argmin(0, keepdim=True))[0]
+    assert bool((scale < ceiling).any()), "nothing was clipped"
+    wrong = scale.clone()
+    wrong[7, 3] /= 2
+    for stored, clean in ((scale, True), (wrong, False), (scale / 2, False)):
+        codes, decoded = coded(scale), (coded(scale) * stored.unsqueeze(-1)).flatten(1)
+        parts = {"weight": codes.flatten(1).to(torch.int8), "weight_scale": stored}
+        rounding = honest_rounding(parts, original, (1, 32), bits)
+        assert (usage(decoded - original, original, rounding).share <= 1) == clean
+
+
+def test_a_coarse_grid_on_which_every_value_lies_is_no_fault() -> None:
+    """A head whose scales were 1.9 times what its largest values call for, and which equalled the reference."""
+    generator = torch.Generator().manual_seed(3)
+    codes = torch.randint(-66, 67, (64, 256), generator=generator).to(torch.int8)
+    codes[:, ::32] = 66
+    scale = torch.rand(64, 8, generator=generator) + 0.5
+    original = codes.float() * scale.repeat_interleave(32, 1)
+    assert integer_usage(codes, scale, original).share <= 1
+
+
+def test_clipping_of_the_largest_values_leaves_the_size_of_the_others_and_a_smaller_scale_does_not() -> None:
+    """AutoRound learns how much to clip: up to half of a group's range."""
+    original = torch.randn(64, 256, generator=torch.Generator().manual_seed(5))
+    scale = original.reshape(64, 8, 32).abs().amax(-1) / 7 * 0.6
+    each = scale.repeat_interleave(32, 1)
+    codes = (original / each).round().clamp(-8, 7)
+
+    def gain(stored: torch.Tensor) -> tuple[float, float]:
+        rounding = honest_rounding({"weight": codes.to(torch.int8), "weight_scale": stored}, original, (1, 32), 4)
+        decoded = codes * stored.repeat_interleave(32, 1)
+        whole = float((decoded * original).sum() / original.square().sum())
+        sums = sums_of((decoded - original)[None], original[None], rounding)
+        assert sums.on_grid is not None
+        assert sums.on_grid.inside is not None
+        count, signal, across = sums.on_grid.inside.sum((0, 1)).tolist()
+        assert count / original.numel() >= LEAST_INSIDE
+        return whole, 1 + across / signal
+
+    whole, inside = gain(scale)
+    assert whole < 0.97
+    assert abs(inside - 1) < 0.01
+    assert gain(scale * 0.95)[1] < 0.96
+    assert gain(scale * 1.05)[1] > 1.04
+
+
+# -- calibration
+
+GRIDS = [("int8", 128), ("int4", 128), ("int4", 32), ("int3", 128), ("int2", 32), ("nvfp4", 16), ("fp8", 256)]
+
+
 def nearest(kind: str, group: int, weight: Tensor, factor: float = 1.0) -> Stored:
-    scale = absmax(kind, group, weight) * factor
-    return Stored(to_grid(kind, weight.unflatten(1, (-1, group)), scale.unsqueeze(-1)).flatten(1), scale)
+    return under(kind, weight, absmax(kind, group, weight) * factor)
 
 
 def clipped(kind: str, group: int, weight: Tensor) -> Stored:
@@ -51,8 +213,7 @@ def clipped(kind: str, group: int, weight: Tensor) -> Stored:
     tries = [nearest(kind, group, weight, float(factor)) for factor in torch.linspace(0.4, 1, 25)]
     costs = torch.stack([(tried.decoded - weight).unflatten(1, (-1, group)).square().sum(-1) for tried in tries])
     best = costs.argmin(0)
-    scale = torch.stack([tried.scale for tried in tries]).gather(0, best.unsqueeze(0))[0]
-    return Stored(to_grid(kind, weight.unflatten(1, (-1, group)), scale.unsqueeze(-1)).flatten(1), scale)
+    return under(kind, weight, torch.stack([tried.scale for tried in tries]).gather(0, best.unsqueeze(0))[0])
 
 
 def gptq(kind: str, group: int, weight: Tensor, hessian: Tensor) -> Stored:
@@ -86,18 +247,6 @@ def students_t(tail: float, rows: int = 128, columns: int = 256) -> Tensor:
     return torch.distributions.StudentT(tail).sample((rows, columns))
 
 
-def rounding_of(kind: str, stored: Stored, weight: Tensor) -> Rounding:
-    if kind == "nvfp4":
-        unit = weight.abs().max() / (6 * 448)
-        local = (stored.scale / unit).clamp(max=448).to(torch.float8_e4m3fn)
-        packed = torch.zeros(len(weight), weight.shape[1] // 2, dtype=torch.uint8)
-        parts = {"weight": packed, "weight_scale": local, "weight_scale_2": unit}
-    else:
-        dtype = torch.float8_e4m3fn if kind == "fp8" else torch.int8
-        parts = {"weight": torch.zeros(weight.shape).to(dtype), "weight_scale": stored.scale}
-    return honest_rounding(parts, weight, bits=int(kind[3:]) if kind.startswith("int") else None)
-
-
 def measured(kind: str, stored: Stored, weight: Tensor, name: str = "w") -> WeightError:
     rounding = rounding_of(kind, stored, weight)
     error = stored.decoded - weight
@@ -115,7 +264,7 @@ def measured(kind: str, stored: Stored, weight: Tensor, name: str = "w") -> Weig
 
 
 @pytest.mark.long
-@every_grid
+@pytest.mark.parametrize(("kind", "group"), GRIDS)
 @pytest.mark.parametrize("tail", [200.0, 4.0])
 def test_honest_calibration_is_clean(kind: str, group: int, tail: float) -> None:
     weight = students_t(tail)

@@ -14,7 +14,7 @@ from q36eval.app.cli.inspect import inspect
 from q36eval.app.sandbox import build, kind_of, names
 from q36eval.app.targets import load_family, resolve
 from q36eval.checkpoints import checkpoint_sha256
-from q36eval.checkpoints.inspection import Finding, Inspection, Promise, Section, Severity, inspect_checkpoint
+from q36eval.checkpoints.inspection import Finding, Promise, Section, Severity, inspect_checkpoint
 from q36eval.checkpoints.inspection.examination import not_judged
 from q36eval.checkpoints.inspection.extra_modules import SHIPPED
 from q36eval.checkpoints.inspection.findings import OF_ITSELF
@@ -24,15 +24,11 @@ from tests.branches import folder_of
 from tests.raising import raises
 
 from . import damages, tiny
-from .damage import OWN_FILE, SANDBOX, Damage, Tensors, config, edit_json, edit_tensors, truncated
+from .damage import OWN_FILE, SANDBOX, Damage, Tensors, config, edit_json, edit_tensors, inspected, truncated
 from .damages import CASES, MEASURED, MINE, UNSEEN, Case, nested, without
 
 SHIPS = tuple(Promise(tensors=part, stored="unquantized", source="the card") for part in SHIPPED.values())
 Whole = Callable[[str], tuple[Path, Path]]
-
-
-def inspected(folder: Path, reference: Path = SANDBOX / "bf16") -> Inspection:
-    return inspect_checkpoint(folder, reference, weights_workers=2)
 
 
 def command(*arguments: str, state: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[int, str]:

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from q36eval.checkpoints import load_model
-from q36eval.checkpoints.inspection import Inspection, Section, inspect_checkpoint
+from q36eval.checkpoints.inspection import Inspection, Section
 from q36eval.errors import CorruptCheckpointError, UsageError
 from tests.branches import folder_of
 from tests.raising import raises
@@ -25,6 +25,7 @@ from .damage import (
     Damage,
     edit_header,
     edit_json,
+    inspected,
     one,
     quantization,
     truncated,
@@ -83,10 +84,6 @@ def model_optimizers_file_of_nothing(folder: Path) -> None:
     edit_json(folder, "config.json", lambda document: document.pop("quantization_config"))
 
 
-def per_group(tensor: torch.Tensor) -> torch.Tensor:
-    return tensor.reshape(1).repeat(16)
-
-
 def infinite(tensor: torch.Tensor) -> torch.Tensor:
     return torch.tensor([float("inf"), float(tensor[1])])
 
@@ -115,7 +112,7 @@ FILES: list[tuple[str, str, Damage, str]] = [
 UP = f"{EXPERT}.up_proj"
 TENSORS: list[tuple[str, str, Damage, str]] = [
     ("two billion empty experts", "main", empty_tensor(FUSED, [2_000_000_000, 0, 4]), FUSED),
-    ("a global scale per group", "main", one(f"{UP}.weight_global_scale", per_group), f"{UP}.weight"),
+    ("a global scale per group", "main", one(f"{UP}.weight_global_scale", lambda t: t.repeat(16)), f"{UP}.weight"),
     ("an infinite size", "w4a16", one(f"{QUANTIZED}.weight_shape", infinite), f"{QUANTIZED}.weight"),
     ("a scale without axes", "gptq-int4", one(f"{QUANTIZED}.scales", lambda t: t[0, 0]), f"{QUANTIZED}.weight"),
     ("words in a row, GPTQ", "gptq-int4", one(f"{QUANTIZED}.qweight", torch.flatten), f"{QUANTIZED}.weight"),
@@ -140,10 +137,6 @@ def changed(branch: str, change: Damage, tmp_path: Path) -> Path:
     shutil.copytree(folder_of(branch), folder)
     change(folder)
     return folder
-
-
-def inspected(folder: Path, reference: Path | None = SANDBOX / "bf16") -> Inspection:
-    return inspect_checkpoint(folder, reference, weights_workers=2)
 
 
 def blocking(found: Inspection) -> list[str]:
@@ -254,13 +247,6 @@ def test_a_part_in_another_dtype_is_refused(branch: str, part: str, dtype: str, 
         load_model(folder)
 
 
-def _malformed(folder: Path) -> None:
-    def malform(header: dict[str, Any]) -> None:
-        header["lm_head.weight"]["dtype"] = "F7"
-
-    edit_header(folder, malform)
-
-
 @pytest.mark.long
 @pytest.mark.parametrize(
     ("damage", "code"),
@@ -270,7 +256,7 @@ def _malformed(folder: Path) -> None:
         (truncated, "header-malformed"),
         (text("config.json", '{"model_type": "qwen3_5_moe_text"}'), "tensor-unexpected"),
         (text("tokenizer.json", "{"), "json-malformed"),
-        (_malformed, "header-malformed"),
+        (lambda folder: edit_header(folder, lambda own: own["lm_head.weight"].update(dtype="F7")), "header-malformed"),
     ],
 )
 def test_a_damaged_reference_is_a_usage_error_that_names_it(damage: Damage, code: str, tmp_path: Path) -> None:

@@ -1,18 +1,28 @@
-"""An untouched checkpoint of any supported architecture raises no alarm, in BF16 and as llm-compressor writes FP8."""
+"""An untouched checkpoint of any supported architecture raises no alarm, in BF16 and as llm-compressor writes FP8.
 
-import json
+Nor does what is declared: other widths of GPTQ module by module, fewer experts than the reference's (REAP, where an
+inspection lists what it cannot compare), and a rotary embedding as another version of transformers writes it.
+"""
+
+import re
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
-from safetensors.torch import load_file, save_file
+import torch
+from safetensors.torch import load_file
 from tokenizers import Tokenizer
 from tokenizers.models import BPE
 from tokenizers.pre_tokenizers import ByteLevel
 
 from q36eval.checkpoints.inspection import Inspection, inspect_checkpoint
-from tests.q36eval.checkpoints.architectures import NAMES, saved
-from tests.q36eval.checkpoints.fp8 import quantize
+from q36eval.checkpoints.loader import load_model
+from tests.branches import folder_of
+from tests.q36eval.checkpoints.architectures import NAMES, quantize, saved
+
+from .damage import SANDBOX, Tensors, config, edit_json, edit_tensors
+from .tiny import write_texts
 
 
 def written(name: str, folder: Path) -> Path:
@@ -78,8 +88,7 @@ def test_a_checkpoint_without_a_template_is_as_whole_as_its_reference(tmp_path: 
 def test_another_model_type_is_another_computation(tmp_path: Path) -> None:
     reference = written("llama", tmp_path / "reference")
     branch = Path(shutil.copytree(reference, tmp_path / "branch"))
-    config = json.loads((branch / "config.json").read_text()) | {"model_type": "qwen3"}
-    (branch / "config.json").write_text(json.dumps(config))
+    config(model_type="qwen3")(branch)
     assert ("blocking", "computation-differs") in rules(inspect_checkpoint(branch, reference, weights_workers=1))
 
 
@@ -87,8 +96,7 @@ def test_another_model_type_is_another_computation(tmp_path: Path) -> None:
 def test_a_mistral_with_a_window_is_no_llama(settings: dict[str, None], blocks: bool, tmp_path: Path) -> None:
     branch = written("llama", tmp_path / "branch")
     reference = Path(shutil.copytree(branch, tmp_path / "reference"))
-    mistral = {"model_type": "mistral", "architectures": ["MistralForCausalLM"], **settings}
-    (reference / "config.json").write_text(json.dumps(json.loads((reference / "config.json").read_text()) | mistral))
+    config(model_type="mistral", architectures=["MistralForCausalLM"], **settings)(reference)
     assert (("blocking", "computation-differs") in rules(inspect_checkpoint(branch, reference))) is blocks
 
 
@@ -97,9 +105,123 @@ def test_a_tied_head_that_is_stored_too_is_the_embeddings(
     factor: float, found: set[tuple[str, str]], tmp_path: Path
 ) -> None:
     reference = written("llama-tied", tmp_path / "reference")
-    file = Path(shutil.copytree(reference, tmp_path / "branch")) / "model.safetensors"
-    tensors = load_file(file)
-    tensors["lm_head.weight"] = factor * tensors["model.embed_tokens.weight"]
-    save_file(tensors, file, metadata={"format": "pt"})
-    inspection = inspect_checkpoint(file.parent, reference, weights_workers=1)
+    branch = Path(shutil.copytree(reference, tmp_path / "branch"))
+    edit_tensors(branch, lambda own: own.update({"lm_head.weight": factor * own["model.embed_tokens.weight"]}))
+    inspection = inspect_checkpoint(branch, reference, weights_workers=1)
     assert rules(inspection) == {("advisory", "nothing-quantized"), *found}
+
+
+OLDER: dict[str, Any] = {
+    "rope_theta": 1_000_000.0,
+    "rope_local_base_freq": 10_000.0,
+    "rope_scaling": {"rope_type": "linear", "factor": 8.0},
+}
+NEWER: dict[str, Any] = {
+    "rope_parameters": {
+        "full_attention": {"rope_type": "linear", "factor": 8.0, "rope_theta": 1_000_000.0},
+        "sliding_attention": {"rope_type": "default", "rope_theta": 10_000.0},
+    }
+}
+
+
+def test_two_ways_of_writing_one_rotary_embedding_are_no_difference(tmp_path: Path) -> None:
+    """Gemma 3's, as older and newer versions of transformers write it."""
+    older, newer = saved("gemma3_text", tmp_path / "older"), saved("gemma3_text", tmp_path / "newer")
+
+    def differing(changes: dict[str, Any]) -> list[str]:
+        for folder, rope in ((older, OLDER | changes), (newer, NEWER)):
+            edit_json(folder, "config.json", lambda own: [own.pop(key) for key in [*own] if key.startswith("rope")])
+            config(**rope)(folder)
+        both = (*inspect_checkpoint(newer, older).findings, *inspect_checkpoint(older, newer).findings)
+        return [finding.message for finding in both if finding.rule == "computation-differs"]
+
+    assert differing({}) == []
+    assert [message.partition(" ")[0] for message in differing({"rope_local_base_freq": 50_000.0})] == [
+        "sliding_attention",
+        "sliding_attention",
+    ]
+
+
+KEPT = (0, 2, 3)
+
+
+def pruned(reference: Path, folder: Path, changes: Tensors) -> Path:
+    """The reference without its expert 1, the others numbered again; `changes` replace tensors."""
+    shutil.copytree(reference, folder)
+
+    def renumber(tensors: Tensors) -> None:
+        stored = tensors.copy()
+        tensors.clear()
+        for name, value in stored.items():
+            before, expert, after = name.partition(".experts.")
+            if not expert:
+                tensors[name] = value[list(KEPT)] if name.endswith(".mlp.gate.weight") else value
+            elif int(after[0]) in KEPT:
+                tensors[f"{before}.experts.{KEPT.index(int(after[0]))}{after[1:]}"] = value
+        tensors |= changes
+
+    def recount(document: dict[str, Any]) -> None:
+        document[next(name for name in ("num_local_experts", "num_experts") if name in document)] = len(KEPT)
+
+    edit_tensors(folder, renumber)
+    edit_json(folder, "config.json", recount)
+    return folder
+
+
+def blocking(inspection: Inspection) -> list[tuple[str, str]]:
+    return [(one.rule, one.subject) for one in inspection.blocking]
+
+
+def test_a_branch_without_some_experts_is_compared_where_there_is_something_to_compare(tmp_path: Path) -> None:
+    reference = saved("qwen3_moe", tmp_path / "reference")
+    write_texts(reference)
+    branch = pruned(reference, tmp_path / "branch", {})
+    assert load_model(branch).model.config.num_experts == 3
+    inspection = inspect_checkpoint(branch, reference)
+    assert blocking(inspection) == blocking(inspect_checkpoint(reference, reference))
+    (listed,) = (finding for finding in inspection.findings if finding.rule == "experts-pruned")
+    assert "3 of the reference's 4 experts" in listed.message
+    assert "20 tensors" in listed.message  # two layers of three experts of three projections, and a gate each
+    assert inspection.compared_weights == len(load_file(branch / "model.safetensors")) - 20
+    norm = "model.layers.1.input_layernorm.weight"
+    damaged = pruned(reference, tmp_path / "damaged", {norm: load_file(reference / "model.safetensors")[norm] * 2})
+    assert ("unquantized-differs", norm) in blocking(inspect_checkpoint(damaged, reference))
+
+
+EXPERTS = r"layers\.3\.mlp\.experts\.\d+\.\w+_proj"
+
+
+def pack(values: torch.Tensor, bits: int) -> torch.Tensor:
+    """int32 words [n · bits / 32, m] from integers [n, m]: one stream of bits down each column, lowest first."""
+    stream = ((values.unsqueeze(1) >> torch.arange(bits)[None, :, None]) & 1).flatten(0, 1)
+    stream = torch.nn.functional.pad(stream, (0, 0, 0, -len(stream) % 32)).unflatten(0, (-1, 32))
+    words = (stream << torch.arange(32)[None, :, None]).sum(1)
+    return torch.where(words >= 2**31, words - 2**32, words).int()
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(("bits", "sym"), [(3, False), (8, True)])
+def test_what_an_override_declares_is_clean(bits: int, sym: bool, tmp_path: Path) -> None:
+    """GPTQ (version 1), some experts rounded to nearest under an override of their own."""
+    folder = Path(shutil.copytree(folder_of("gptq-int4"), tmp_path / "copy"))
+    tensors: Tensors = {}
+    top = 2**bits - 1
+    for name, original in load_file(SANDBOX / "bf16" / "model.safetensors").items():
+        if not re.search(EXPERTS, name):
+            continue
+        weight = original.float()
+        groups = weight.unflatten(1, (-1, min(128, weight.shape[1])))
+        low, high = groups.amin(-1).clamp(max=0), groups.amax(-1).clamp(min=0)
+        scale = ((torch.maximum(high, -low) * 2 if sym else high - low) / top).half()
+        zero = torch.full_like(scale, (top + 1) // 2) if sym else (-low / scale.float()).round()
+        codes = (groups / scale.unsqueeze(-1).float() + zero.unsqueeze(-1).float()).round().clamp(0, top).flatten(1)
+        module = name.removesuffix(".weight")
+        tensors |= {
+            f"{module}.qweight": pack(codes.T.long(), bits),
+            f"{module}.qzeros": pack((zero.long() - 1) & top, bits).T.contiguous(),
+            f"{module}.scales": scale.T.contiguous(),
+        }
+    edit_tensors(folder, lambda stored: stored.update(tensors))
+    override = {f"+:.*{EXPERTS}": {"bits": bits, "sym": sym}}
+    edit_json(folder, "config.json", lambda own: own["quantization_config"]["dynamic"].update(override))
+    assert not inspect_checkpoint(folder, SANDBOX / "bf16", weights_workers=2).blocking

@@ -1,22 +1,32 @@
-"""A card is held to what it promises; where none does, unusual coverage is told and judged by its KL."""
+"""A card is held to what it promises; where none does, unusual coverage is told and judged by its KL.
+
+The schemes of weights are what is stored and computed, whatever the configuration calls it. Vision tower and
+multi-token head are compared with the reference's; synthetic ones, since the sandbox has none.
+"""
 
 import shutil
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
+import torch
 
 from q36eval.app.targets import load_family
 from q36eval.checkpoints import open_checkpoint
-from q36eval.checkpoints.inspection import Finding, Promise, Severity, inspect_checkpoint
+from q36eval.checkpoints.architecture import Architecture
+from q36eval.checkpoints.inspection import Finding, Promise, Section, Severity, inspect_checkpoint
+from q36eval.checkpoints.inspection.coverage import scheme_census
 from q36eval.checkpoints.kv_cache import declared_kv_cache_dtype
+from q36eval.checkpoints.weights import index_weights
 from q36eval.config import Paths
-from q36eval.run.weights import promises_of
+from q36eval.run.weights import measurements, promises_of
 from tests.branches import folder_of
 
-from .damage import edit_json, quantized_linear_attention
+from .damage import OUTPUT, SANDBOX, Tensors, edit_json, edit_tensors
+from .tiny import GOLDEN
 
 REPOSITORY = Path(__file__).parents[4]
-SANDBOX = REPOSITORY / "data" / "sandbox"
 KEPT = Promise(tensors="linear attention", stored="unquantized", source="the card")
 
 
@@ -28,7 +38,22 @@ def found(folder: Path, *promises: Promise) -> list[Finding]:
 
 @pytest.mark.long
 def test_quantized_linear_attention_is_told_and_blocks_where_the_card_promises_otherwise(folder: Path) -> None:
-    name = quantized_linear_attention(folder)
+    """A DeltaNet projection as the neighbouring NVFP4 weight of the same shape, declared as such."""
+    name = f"{OUTPUT}.weight"
+
+    def quantize(tensors: Tensors) -> None:
+        del tensors[name]
+        donor = "model.layers.2.self_attn.o_proj."
+        for part in [part for part in tensors if part.startswith(donor)]:
+            tensors[part.replace(donor, f"{OUTPUT}.")] = tensors[part]
+
+    def declare(document: dict[str, Any]) -> None:
+        declared = document["quantization_config"]
+        declared["ignore"].remove(OUTPUT)
+        next(iter(declared["config_groups"].values()))["targets"].append(OUTPUT)
+
+    edit_tensors(folder, quantize)
+    edit_json(folder, "config.json", declare)
     (told,) = found(folder)
     assert (told.rule, told.severity) == ("usually-unquantized", Severity.ADVISORY)
     (broken,) = found(folder, KEPT)
@@ -70,3 +95,193 @@ def test_a_cache_that_one_file_alone_names_is_told_and_judged(tmp_path: Path) ->
     assert declared_kv_cache_dtype(open_checkpoint(folder)) == "fp8_e4m3"
     edit_json(folder, "hf_quant_config.json", lambda own: own["quantization"].update(quant_algo="FP8"))
     assert [told.severity for told in found(folder)] == [Severity.BLOCKING, Severity.ADVISORY]
+
+
+def census(folder: Path) -> dict[str, int] | None:
+    checkpoint = open_checkpoint(folder)
+    weights = index_weights(checkpoint).weights
+    outline = Architecture.of(checkpoint).outline
+    places = outline.places(list(weights)).of
+    return scheme_census(weights.values(), {name: outline.shape_at(place) for name, place in places.items()})
+
+
+@pytest.mark.parametrize(
+    ("branch", "schemes"),
+    [
+        ("bf16", {}),
+        ("main", {"NVFP4": 134}),
+        ("fp8-head", {"FP8_BLOCK": 1, "NVFP4": 134}),
+        ("nvfp4-modelopt", {"NVFP4": 108}),
+        ("gptq-int4", {"W4A16": 108}),
+    ],
+)
+def test_the_sandboxs_branches(branch: str, schemes: dict[str, int]) -> None:
+    assert census(folder_of(branch)) == schemes
+
+
+def test_what_auto_round_packed_as_awq() -> None:
+    assert census(GOLDEN / "autoround-awq") == {"W4A16": 13}
+
+
+def renamed(config: dict[str, Any]) -> None:
+    groups = config["quantization_config"]["config_groups"]
+    config["quantization_config"]["config_groups"] = {f"W4A16_{name}": group for name, group in groups.items()}
+    config["_name_or_path"] = config["scheme"] = "W4A16"
+
+
+def weight_only(config: dict[str, Any]) -> None:
+    for group in config["quantization_config"]["config_groups"].values():
+        group["input_activations"] = None
+
+
+def declared_as_integers(config: dict[str, Any]) -> None:
+    config["quantization_config"]["config_groups"]["group_1"]["weights"] |= {"num_bits": 8, "type": "int"}
+
+
+def inputs_not_emulated(config: dict[str, Any]) -> None:
+    config["quantization_config"]["config_groups"]["group_0"]["input_activations"] |= {"num_bits": 8}
+
+
+@pytest.mark.parametrize(
+    ("change", "schemes"),
+    [
+        (renamed, {"FP8_BLOCK": 1, "NVFP4": 134}),
+        (weight_only, {"FP8_BLOCK_A16": 1, "NVFP4_A16": 134}),
+        (declared_as_integers, {"FP8_BLOCK": 1, "NVFP4": 134}),
+        (inputs_not_emulated, None),
+    ],
+)
+def test_what_is_stored_counts_whatever_it_is_called(
+    change: Callable[[dict[str, Any]], None], schemes: dict[str, int] | None, tmp_path: Path
+) -> None:
+    folder = Path(shutil.copytree(SANDBOX / "fp8-head", tmp_path / "copy"))
+    edit_json(folder, "config.json", change)
+    assert census(folder) == schemes
+
+
+# -- vision tower and multi-token head
+
+EXPERTS = "mtp.layers.0.mlp.experts"
+HEAD = "mtp.fc.weight"
+PATCH = "model.visual.patch_embed.proj.weight"
+CARD = "the card"
+BOTH = tuple(
+    Promise(tensors=part, stored="unquantized", source=CARD) for part in ("multi-token prediction", "vision tower")
+)
+
+
+def random(*shape: int) -> torch.Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(sum(shape))).bfloat16()
+
+
+def extras() -> Tensors:
+    """As the reference stores them: experts fused."""
+    return {
+        f"{EXPERTS}.gate_up_proj": random(2, 8, 16),
+        f"{EXPERTS}.down_proj": random(2, 16, 4),
+        HEAD: random(16, 32),
+        "mtp.norm.weight": random(16),
+        PATCH: random(16, 3, 2, 2),
+        "model.visual.blocks.0.norm1.bias": torch.zeros(16).bfloat16(),
+    }
+
+
+def one_by_one() -> Tensors:
+    """As branches store them: per-expert files, in the other layout's names."""
+    tensors = {name.removeprefix("model."): tensor for name, tensor in extras().items()}
+    gate_up, down = (tensors.pop(f"{EXPERTS}.{which}_proj") for which in ("gate_up", "down"))
+    for expert in range(2):
+        gate, up = gate_up[expert].chunk(2)
+        for which, tensor in (("gate", gate), ("up", up), ("down", down[expert])):
+            tensors[f"{EXPERTS}.{expert}.{which}_proj.weight"] = tensor
+    return tensors
+
+
+@pytest.fixture(scope="module")
+def reference(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = Path(shutil.copytree(SANDBOX / "bf16", tmp_path_factory.mktemp("reference") / "bf16"))
+    edit_tensors(folder, lambda tensors: tensors.update(extras()))
+    return folder
+
+
+@pytest.fixture
+def branch(folder: Path) -> Path:
+    edit_tensors(folder, lambda tensors: tensors.update(one_by_one()))
+    return folder
+
+
+def shipped(branch: Path, reference: Path | None, *promises: Promise) -> list[Finding]:
+    inspection = inspect_checkpoint(branch, reference, promises=promises)
+    ours = [finding for finding in inspection.findings if finding.rule.startswith("shipped-")]
+    assert [finding for finding in inspection.blocking if finding not in ours] == []
+    return ours
+
+
+@pytest.mark.long
+def test_the_same_numbers_are_no_finding_however_they_are_laid_out(branch: Path, reference: Path) -> None:
+    assert shipped(branch, reference, *BOTH) == []
+    wider = {name: tensor.float() for name, tensor in one_by_one().items()}
+    edit_tensors(branch, lambda tensors: tensors.update(wider))
+    assert shipped(branch, reference, *BOTH) == [], "the same numbers in another dtype"
+
+
+def noise(tensor: torch.Tensor) -> torch.Tensor:
+    return torch.randn(tensor.shape, generator=torch.Generator().manual_seed(0)).to(tensor.dtype)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    ("change", "name"),
+    [
+        (torch.zeros_like, HEAD),
+        (torch.neg, f"{EXPERTS}.1.up_proj.weight"),
+        (noise, PATCH.removeprefix("model.")),
+    ],
+)
+def test_other_numbers_are_a_finding_that_blocks_what_is_shipped(
+    change: Callable[[torch.Tensor], torch.Tensor], name: str, branch: Path, reference: Path
+) -> None:
+    edit_tensors(branch, lambda tensors: tensors.update({name: change(tensors[name])}))
+    (told,) = shipped(branch, reference)
+    assert (told.section, told.rule, told.severity) == (Section.UNQUANTIZED, "shipped-differs", Severity.ADVISORY)
+    assert told.subject == name
+    (broken,) = shipped(branch, reference, *BOTH)
+    assert (broken.subject, broken.severity) == (name, Severity.BLOCKING)
+    counted = {one.metric: one.value for one in measurements(inspect_checkpoint(branch, reference, promises=BOTH))}
+    assert counted["unquantized_differences"] == 1
+
+
+@pytest.mark.long
+def test_what_is_shipped_is_there_and_whole(branch: Path, reference: Path) -> None:
+    edit_tensors(branch, lambda tensors: [tensors.pop(name) for name in list(tensors) if f"{EXPERTS}.1." in name])
+    (partly,) = shipped(branch, reference, *BOTH)
+    assert (partly.rule, partly.section) == ("shipped-incomplete", Section.COVERAGE)
+    assert partly.severity is Severity.BLOCKING
+    edit_tensors(branch, lambda tensors: [tensors.pop(name) for name in list(tensors) if name.startswith("mtp.")])
+    for against in (reference, None):
+        (missing,) = shipped(branch, against, *BOTH)
+        assert (missing.rule, missing.severity) == ("shipped-missing", Severity.BLOCKING)
+    (told,) = shipped(branch, reference)
+    assert (told.rule, told.severity) == ("shipped-missing", Severity.ADVISORY)
+    assert shipped(branch, None) == []
+
+
+@pytest.mark.long
+def test_quantized_where_the_card_says_unquantized_blocks_and_is_told_elsewhere(branch: Path, reference: Path) -> None:
+    def quantize(tensors: Tensors) -> None:
+        tensors[HEAD] = tensors[HEAD].to(torch.float8_e4m3fn)
+        tensors["mtp.fc.weight_scale"] = torch.ones(1)
+
+    edit_tensors(branch, quantize)
+    (told,), (broken,) = shipped(branch, reference), shipped(branch, reference, *BOTH)
+    assert (told.severity, broken.severity) == (Severity.ADVISORY, Severity.BLOCKING)
+    assert broken.rule == told.rule == "shipped-quantized"
+    said = Promise(tensors="multi-token prediction", stored="FP8", source=CARD)
+    assert shipped(branch, reference, said) == []
+
+
+def test_without_the_reference_a_matrix_of_zeros_is_found(branch: Path) -> None:
+    assert shipped(branch, None, *BOTH) == [], "a bias may be zero"
+    edit_tensors(branch, lambda tensors: tensors[HEAD].zero_())
+    (finding,) = shipped(branch, None, *BOTH)
+    assert (finding.rule, finding.subject) == ("shipped-zero", HEAD)

@@ -17,9 +17,8 @@ from q36eval.checkpoints.scheme import Scheme
 from q36eval.checkpoints.weights import LogicalWeight, index_weights
 from tests.branches import folder_of
 
-from .damage import EXPERT, Tensors, edit_json, edit_tensors, rescale
+from .damage import EXPERT, SANDBOX, Tensors, edit_json, edit_tensors, rescale
 
-SANDBOX = Path(__file__).parents[4] / "data" / "sandbox"
 ATTENTION = "model.layers.2.self_attn"
 
 

@@ -1,21 +1,18 @@
 """Smoothing is folded out before anything is compared, and only where every weight behind it carries the factor."""
 
-import json
 import shutil
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import pytest
 import torch
-from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from q36eval.checkpoints.inspection import Finding, Inspection, Section, inspect_checkpoint
 
-from .damage import edit_tensors
+from .damage import Tensors, config, edit_tensors
+from .tiny import GOLDEN
 
-GOLDEN = Path(__file__).parents[3] / "assets" / "golden"
-Tensors = dict[str, Tensor]
 LAYERS = (0, 1)  # linear attention, full attention
 GROUP = 32
 
@@ -78,23 +75,20 @@ def int4(weight: Tensor) -> Iterable[tuple[str, Tensor]]:
 def quantized(source: Path, folder: Path, change: Callable[[Tensors], None]) -> Path:
     """A copy whose weights were changed and then rounded: attention, experts and shared expert to 4 bits."""
     shutil.copytree(source, folder)
-    tensors = load_file(folder / "model.safetensors")
-    change(tensors)
-    for name in sorted(tensors):
-        module = name.removesuffix(".weight")
-        if module.endswith("_proj") and ".linear_attn." not in module:
-            weight = tensors.pop(name)
-            tensors |= {f"{module}.{part}": value for part, value in int4(weight)}
-    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
-    config = json.loads((folder / "config.json").read_text())
+
+    def rounded(tensors: Tensors) -> None:
+        change(tensors)
+        for name in sorted(tensors):
+            module = name.removesuffix(".weight")
+            if module.endswith("_proj") and ".linear_attn." not in module:
+                weight = tensors.pop(name)
+                tensors |= {f"{module}.{part}": value for part, value in int4(weight)}
+
+    edit_tensors(folder, rounded)
     weights = {"num_bits": 4, "type": "int", "symmetric": True, "strategy": "group", "group_size": GROUP}
-    config["quantization_config"] = {
-        "quant_method": "compressed-tensors",
-        "format": "pack-quantized",
-        "ignore": [],
-        "config_groups": {"group_0": {"targets": [r"re:.*(self_attn|mlp)\S*_proj$"], "weights": weights}},
-    }
-    (folder / "config.json").write_text(json.dumps(config))
+    groups = {"group_0": {"targets": [r"re:.*(self_attn|mlp)\S*_proj$"], "weights": weights}}
+    layout = {"quant_method": "compressed-tensors", "format": "pack-quantized", "ignore": []}
+    config(quantization_config=layout | {"config_groups": groups})(folder)
     return folder
 
 

@@ -1,12 +1,11 @@
 """Weights alike examined together come out as each alone, whole or some rows at a time."""
 
-import json
 import math
+import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
-from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from q36eval.checkpoints import open_checkpoint
@@ -17,9 +16,10 @@ from q36eval.checkpoints.inspection.stacks import examine_all
 from q36eval.checkpoints.weights import LogicalWeight, index_weights
 
 from . import tiny
+from .damage import one
+from .tiny import GOLDEN
 
-GOLDEN = Path(__file__).parents[3] / "assets" / "golden"
-NAMES = sorted(json.loads((GOLDEN / "MANIFEST.json").read_text()))
+NAMES = sorted(tiny.MANIFEST)
 
 
 def units_in(folder: Path) -> dict[str, LogicalWeight]:
@@ -68,6 +68,9 @@ def test_together_or_by_rows_the_figures_are_those_of_each_alone(
     alike(examine_all(all_of_them, without, 2), [examine(unit, without) for unit in all_of_them])
 
 
+UP = "model.layers.0.mlp.experts.1.up_proj"
+
+
 def _zero_in_one_row(scale: Tensor) -> Tensor:
     changed = scale.float().clone()
     changed[3] = 0
@@ -83,15 +86,12 @@ def _times(factor: float) -> Callable[[Tensor], Tensor]:
 def test_damage_to_one_of_a_stack_is_told_of_that_one(
     change: Callable[[Tensor], Tensor], references: Path, tmp_path: Path
 ) -> None:
-    tensors = load_file(GOLDEN / "ct-nvfp4" / "model.safetensors")
-    stored = next(name for name in tensors if name.endswith("experts.1.up_proj.weight_scale"))
-    tensors[stored] = change(tensors[stored])
-    save_file(tensors, tmp_path / "model.safetensors")
-    (tmp_path / "config.json").write_bytes((GOLDEN / "ct-nvfp4" / "config.json").read_bytes())
-    units, how = units_in(tmp_path), Pass({}, units_in(references / "ct-nvfp4"))
+    folder, stored = Path(shutil.copytree(GOLDEN / "ct-nvfp4", tmp_path / "copy")), f"{UP}.weight_scale"
+    one(stored, change)(folder)
+    units, how = units_in(folder), Pass({}, units_in(references / "ct-nvfp4"))
     alone = [examine(unit, how) for unit in units.values()]
     alike(examine_all(list(units.values()), how, 2), alone)
-    damaged = inspect_checkpoint(tmp_path, references / "ct-nvfp4")
+    damaged = inspect_checkpoint(folder, references / "ct-nvfp4")
     assert any(finding.subject.startswith(stored.removesuffix("_scale")) for finding in damaged.blocking)
 
 

@@ -15,25 +15,21 @@ from safetensors.torch import load_file, save_file
 from q36eval.checkpoints import open_checkpoint
 from q36eval.checkpoints.weights import index_weights
 
-from .damage import FP4, FP8_CACHE, WEIGHTS, Tensors
+from .damage import FP4, WEIGHTS, Tensors
 
 GOLDEN = Path(__file__).parents[3] / "assets" / "golden"
 MANIFEST: dict[str, Any] = json.loads((GOLDEN / "MANIFEST.json").read_text())
-TEXTS = {
-    "tokenizer.json": {
-        "version": "1.0",
-        "added_tokens": [],
-        "model": {"type": "WordLevel", "vocab": {"a": 0, "b": 1}, "unk_token": "a"},
-    },
-    "tokenizer_config.json": {"tokenizer_class": "PreTrainedTokenizerFast"},
-    "generation_config.json": {"eos_token_id": 1},
-}
+_DATA: dict[str, Any] = json.loads(Path(__file__).with_suffix(".json").read_text(encoding="utf-8"))
+CONFIG, NVFP4 = _DATA["config"], _DATA["nvfp4"]
+"""The hybrid model's configuration, and its quantization as llm-compressor writes it."""
+BESIDE: dict[str, list[int]] = _DATA["beside"]
+"""What is shipped beside the text model, and its shapes."""
 FROM_OTHERS = ("ct-awq", "ct-w4a16-ordered", "gptq", "tf-fp8", "ct-fp8-embeddings")
 """Golden files whose start is not kept: their reference is what their producer's code decodes them to."""
 
 
 def write_texts(folder: Path) -> None:
-    for name, content in TEXTS.items():
+    for name, content in _DATA["texts"].items():
         (folder / name).write_text(json.dumps(content))
     (folder / "chat_template.jinja").write_text("{{ messages }}\n")
 
@@ -82,40 +78,6 @@ def _start(name: str) -> Tensors:
     return tensors
 
 
-CONFIG: dict[str, Any] = {
-    "architectures": ["Qwen3_5MoeForCausalLM"],
-    "model_type": "qwen3_5_moe_text",
-    "dtype": "bfloat16",
-    "vocab_size": 64,
-    "hidden_size": 64,
-    "num_hidden_layers": 3,
-    "layer_types": ["linear_attention", "full_attention", "linear_attention"],
-    "num_attention_heads": 2,
-    "num_key_value_heads": 2,
-    "head_dim": 32,
-    "linear_num_key_heads": 2,
-    "linear_num_value_heads": 4,
-    "linear_key_head_dim": 16,
-    "linear_value_head_dim": 16,
-    "linear_conv_kernel_dim": 4,
-    "num_experts": 4,
-    "num_experts_per_tok": 2,
-    "moe_intermediate_size": 32,
-    "shared_expert_intermediate_size": 32,
-    "max_position_embeddings": 64,
-    "rms_norm_eps": 1e-06,
-    "rope_parameters": {"rope_type": "default", "rope_theta": 10000.0, "partial_rotary_factor": 0.25},
-    "tie_word_embeddings": False,
-    "eos_token_id": 1,
-}
-BESIDE = {
-    "mtp.fc.weight": (64, 128),
-    "mtp.layers.0.self_attn.q_proj.weight": (128, 64),
-    "mtp.norm.weight": (64,),
-    "model.visual.blocks.0.attn.qkv.weight": (96, 32),
-    "model.visual.patch_embed.proj.weight": (32, 48),
-}
-"""What is shipped beside the text model, and its shapes."""
 FULL_LAYER = "model.layers.1.self_attn"
 
 
@@ -169,24 +131,6 @@ def _fused(tensors: Tensors) -> Tensors:
         )
         fused |= {f"{experts}.gate_up_proj": torch.cat([gate, up], 1), f"{experts}.down_proj": down}
     return fused
-
-
-GROUPS_OF_16 = {"num_bits": 4, "type": "float", "strategy": "tensor_group", "group_size": 16, "symmetric": True}
-NVFP4: dict[str, Any] = {
-    "quant_method": "compressed-tensors",
-    "format": "nvfp4-pack-quantized",
-    "quantization_status": "compressed",
-    "config_groups": {
-        "group_0": {
-            "targets": [r"re:.*mlp\.(experts\.\d+|shared_expert)\.\w+_proj$", r"re:.*self_attn\.[qkvo]_proj$"],
-            "weights": GROUPS_OF_16 | {"dynamic": False},
-            "input_activations": GROUPS_OF_16 | {"dynamic": "local"},
-            "format": "nvfp4-pack-quantized",
-        }
-    },
-    "kv_cache_scheme": FP8_CACHE,
-    "ignore": ["lm_head"],
-}
 
 
 def _nvfp4(tensors: Tensors) -> Tensors:
