@@ -5,8 +5,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from q36eval.drift import ALPHA, DriftState, branch_drift, paired_difference
-from q36eval.records import Direction, ProbeName
+from q36eval.drift import ALPHA, DriftState, PairedDifference, branch_drift, paired_difference
+from q36eval.records import Direction, Measurement, ProbeName
 from tests.q36eval.drift.series import IDENTITY, ITEMS, Ran, failures, followed, measured, ran
 from tests.q36eval.gate.evidence import census, divergence, failure_rate, named, perplexity
 
@@ -114,6 +114,13 @@ def test_a_divergence_and_a_perplexity_are_paired_by_document() -> None:
         assert followed(runs[:2])[0].state is DriftState.STABLE
 
 
+def paired(key: str, newer: list[Measurement], older: list[Measurement], **how: int) -> PairedDifference:
+    """The difference of two runs that can be compared."""
+    found = paired_difference(key, newer, older, **how)
+    assert not isinstance(found, str)
+    return found
+
+
 def test_too_few_documents_for_a_bound_are_not_stable() -> None:
     few = [named(divergence(kl(nats)[:4]), DOCUMENTS[:4]) for nats in (0.01, 0.01, 0.011)]
     runs = [ran(day, one) for day, one in enumerate(few)]
@@ -128,15 +135,12 @@ def test_a_difference_within_the_noise_floor_is_no_drift() -> None:
     key = runs[0].key
     for loss, moved in ((0.0005, True), (0.002, False)):
         floors = [floor.model_copy(update={"value": loss})]
-        found = paired_difference(key, [runs[1], *floors], [runs[0]])
-        assert not isinstance(found, str)
+        found = paired(key, [runs[1], *floors], [runs[0]])
         assert (found.moved, found.floor) == (moved, loss)
 
 
 def test_many_metrics_share_the_false_alarm_rate() -> None:
-    one, many = (paired_difference(failures(0).key, [failures(9)], [failures(2)], metrics=n) for n in (1, 50))
-    assert not isinstance(one, str)
-    assert not isinstance(many, str)
+    one, many = (paired(failures(0).key, [failures(9)], [failures(2)], metrics=n) for n in (1, 50))
     assert (one.interval.level, many.interval.level) == (1 - ALPHA, 1 - ALPHA / 50)
     assert many.interval.lower < one.interval.lower
 
@@ -148,18 +152,13 @@ def test_runs_that_fail_at_random_are_rarely_reported_as_drifting() -> None:
         outcomes = (random.random((2, ITEMS)) < 0.1).astype(int).tolist()
         names = [f"{number}#t" for number in range(ITEMS)]
         first, second = (named(failure_rate(each, [0] * ITEMS, "tools"), names) for each in outcomes)
-        found = paired_difference(first.key, [first], [second])
-        assert not isinstance(found, str)
-        alarms += found.moved
+        alarms += paired(first.key, [first], [second]).moved
     assert alarms <= 0.1 * trials
 
 
 def test_clusters_pair_by_their_names() -> None:
     key = failures(0).key
-    same = paired_difference(key, [failures(20)], [failures(20)])
-    worse = paired_difference(key, [failures(60)], [failures(20)])
-    assert not isinstance(same, str)
-    assert not isinstance(worse, str)
+    same, worse = (paired(key, [failures(broken)], [failures(20)]) for broken in (20, 60))
     assert (same.effect, same.moved, worse.effect, worse.moved) == (0.0, False, 0.2, True)
     unnamed = failures(60)
     assert unnamed.clusters is not None

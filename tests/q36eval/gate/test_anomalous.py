@@ -47,16 +47,14 @@ def test_an_implausible_gain_is_inconclusive_until_it_is_signed() -> None:
 
 
 def test_fewer_failures_and_less_perplexity_are_gains_too() -> None:
-    rate = {"probe": "canaries", "metric": "failure_rate", "slice": "tools"}
     fewer = failure_rate([0] * 300, [1] * 60 + [0] * 240, "tools")
-    assert decide(only("max_increase", 0.05, **rate), [fewer]).criteria[0].anomalous
-    assert not decide(only("max_increase", 0.25, **rate), [fewer]).criteria[0].anomalous
     rng = np.random.default_rng(1)
     nll = 2.0 + rng.random(60)
     better = perplexity((nll - 0.1 + 0.01 * rng.standard_normal(60)).tolist(), nll.tolist())
-    text = {"probe": "evals", "metric": "perplexity"}
-    assert decide(only("min_retention", 0.95, **text), [better]).criteria[0].anomalous
-    assert not decide(only("min_retention", 0.85, **text), [better]).criteria[0].anomalous
+    for found, kind, beyond, within in ((fewer, "max_increase", 0.05, 0.25), (better, "min_retention", 0.95, 0.85)):
+        of = {"probe": found.probe, "metric": found.metric, "slice": found.slice}
+        assert decide(only(kind, beyond, **of), [found]).criteria[0].anomalous
+        assert not decide(only(kind, within, **of), [found]).criteria[0].anomalous
 
 
 def test_progress_over_the_blessed_run_is_no_anomaly() -> None:

@@ -25,10 +25,13 @@ def limited(attempts: int | None) -> Policy:
     return small_policy().model_copy(update={"max_attempts": attempts})
 
 
-def test_a_first_gate_says_nothing_of_attempts() -> None:
+def test_a_first_gate_says_nothing_of_attempts_and_gates_without_a_verdict_are_told_and_not_counted() -> None:
     assert attempts_of(limited(1), None) is None
     assert attempts_of(limited(1), tried()) is None
     assert decide(limited(1), small_evidence(), on=date(2026, 3, 2), tried=tried()).verdict is Verdict.PASS
+    found = decide(limited(1), small_evidence(), tried=Tried(unfinished=("r7", "r8"), answers="now"))
+    assert found.verdict is Verdict.PASS
+    assert any("2 times: r8, r7" in note for note in notes(found, None))
 
 
 @pytest.mark.parametrize(
@@ -64,9 +67,3 @@ def test_a_policy_by_another_name_or_with_other_words_is_the_same_to_try() -> No
     assert judged_content(policy.model_copy(update={"criteria": (looser, *policy.criteria[1:])})) != judged_content(
         policy
     )
-
-
-def test_gates_without_a_verdict_are_told_and_not_counted() -> None:
-    found = decide(limited(1), small_evidence(), tried=Tried(unfinished=("r7", "r8"), answers="now"))
-    assert found.verdict is Verdict.PASS
-    assert any("2 times: r8, r7" in note for note in notes(found, None))

@@ -39,9 +39,7 @@ def test_a_margin_below_the_floor_is_inconclusive_in_replay_whatever_the_branch_
     # nor is a branch failed by a margin that the reference itself could not keep
     assert decided([], margin=1e-7).verdict is Verdict.FAIL
     assert decided([floor(2e-7)], margin=1e-7).verdict is Verdict.INCONCLUSIVE
-
-
-def test_a_margin_at_the_floor_is_judged_and_one_of_no_number_refuses() -> None:
+    # a margin at the floor is judged, and a floor of no number refuses
     assert decided([floor(1e-4)]).verdict is Verdict.PASS
     assert decided([floor(math.nan)]).verdict is Verdict.INCONCLUSIVE
     assert decided([floor(math.inf)]).verdict is Verdict.INCONCLUSIVE

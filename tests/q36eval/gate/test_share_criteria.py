@@ -8,9 +8,10 @@ import pytest
 from scipy.stats import binom
 
 from q36eval.gate import CriterionVerdict, Policy, decide
-from q36eval.records import Clusters, Measurement, ProbeName
+from q36eval.records import Measurement, ProbeName
 from q36eval.stats import ShareBeyond, least_clusters, unseen_share
-from tests.q36eval.gate.evidence import criterion, measurement, only
+from tests.q36eval.gate.evidence import criterion, divergence, measurement, only
+from tests.q36eval.stats.evidence import items
 
 PASS, FAIL, INCONCLUSIVE = CriterionVerdict.PASS, CriterionVerdict.FAIL, CriterionVerdict.INCONCLUSIVE
 
@@ -28,13 +29,8 @@ def policy(**share: Any) -> Policy:
 
 def worst_documents(clean: int, beyond: int, errored: int = 0) -> Measurement:
     """Sources whose worst document diverges by 0.01, by 0.1401 (10 margins of 0.014 and a little more), or errored."""
-    count = clean + beyond + errored
-    clusters = Clusters(
-        units=(1,) * (clean + beyond) + (0,) * errored,
-        branch=(0.01,) * clean + (0.1401,) * beyond + (0.0,) * errored,
-        errored=(0,) * (count - errored) + (1,) * errored,
-        bounds=(0.0, math.inf),
-    )
+    worst = [0.01] * clean + [0.1401] * beyond + [0.0] * errored
+    clusters = items(worst, errored=[0] * (clean + beyond) + [1] * errored, bounds=(0.0, math.inf))
     return measurement(ProbeName.KL, "kl_document_max", clusters, "maximum")
 
 
@@ -43,6 +39,9 @@ def verdict(asked: Policy, found: Measurement) -> CriterionVerdict:
 
 
 def test_a_share_is_judged_exactly_at_the_threshold_that_another_margin_gives() -> None:
+    assert (least_clusters(0.01, 0.975), least_clusters(0.025, 0.975)) == (368, 146)
+    assert unseen_share(62, 0.975) == pytest.approx(0.058, abs=0.0005)
+    assert (1 - unseen_share(400, 0.975)) ** 400 == pytest.approx(0.025)
     assert verdict(policy(), worst_documents(368, 0)) is PASS
     assert verdict(policy(), worst_documents(367, 0)) is INCONCLUSIVE  # 0.99 ** 367 > 0.025
     few = decide(policy(), [worst_documents(367, 0)]).criteria[1]
@@ -66,21 +65,10 @@ def test_a_share_is_judged_exactly_at_the_threshold_that_another_margin_gives() 
 def test_a_perplexity_is_judged_by_its_logarithm_per_unit() -> None:
     units, reference = np.full(400, 50), np.full(400, 150.0)
     losses = np.where(np.arange(400) < 16, 0.25, 0.001)
-    clusters = Clusters(
-        units=tuple(units.tolist()),
-        branch=tuple((reference + losses * units).tolist()),
-        reference=tuple(reference.tolist()),
-        errored=(0,) * 400,
-    )
+    clusters = items(reference + losses * units, reference, units, bounds=None)
     found = measurement(ProbeName.KL, "perplexity", clusters, "perplexity")
     for beyond, expected in ((0.24, FAIL), (0.26, PASS)):
         assert verdict(only("max_share", 0.01, margin={"beyond": beyond}, metric="perplexity"), found) is expected
-
-
-def test_what_was_not_drawn_is_not_seen() -> None:
-    assert (least_clusters(0.01, 0.975), least_clusters(0.025, 0.975)) == (368, 146)
-    assert unseen_share(62, 0.975) == pytest.approx(0.058, abs=0.0005)
-    assert (1 - unseen_share(400, 0.975)) ** 400 == pytest.approx(0.025)
 
 
 @pytest.mark.parametrize(
@@ -101,13 +89,8 @@ def test_a_share_without_a_threshold_is_refused(wrong: dict[str, Any], says: str
 def test_a_bound_near_the_margin_is_not_trusted_where_the_tail_is_heavy() -> None:
     rng = np.random.default_rng(3)
 
-    def kl(per_document: np.ndarray) -> Measurement:
-        sums = tuple((per_document * 100).tolist())
-        clusters = Clusters(units=(100,) * len(sums), branch=sums, errored=(0,) * len(sums))
-        return measurement(ProbeName.KL, "kl_divergence", clusters, "mean")
-
     def judged(values: np.ndarray, upper_over_margin: float) -> Any:
-        found = kl(values)
+        found = divergence(values.tolist(), tokens=100)
         return decide(only("max_value", found.effect_interval.upper / upper_over_margin), [found]).criteria[0]
 
     heavy, light = 0.001 * (1 + rng.pareto(1.8, 400)), rng.gamma(4.0, 0.001, 400)

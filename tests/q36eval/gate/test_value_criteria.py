@@ -7,9 +7,10 @@ import pytest
 
 from q36eval.gate import CriterionResult, CriterionVerdict, Policy, decide
 from q36eval.gate.judgement import judge
-from q36eval.records import Clusters, Direction, Measurement, ProbeName
+from q36eval.records import Direction, Measurement, ProbeName
 from q36eval.stats import quantile_clusters, summarize
 from tests.q36eval.gate.evidence import criterion, failure_rate, measurement, only
+from tests.q36eval.stats.evidence import items
 
 
 def policy(metric: str, value: float, kind: str = "max_value") -> Policy:
@@ -39,7 +40,7 @@ def test_a_margin_on_a_quantile_is_judged_on_its_bounds(p99: Measurement) -> Non
 
 
 def test_what_its_sample_does_not_bound_never_passes() -> None:
-    clusters = Clusters(units=(100,) * 120, branch=(0.01,) * 120, errored=(0,) * 120, bounds=(0.0, math.inf))
+    clusters = items([0.01] * 120, units=[100] * 120, bounds=(0.0, math.inf))
     greatest = measurement(ProbeName.KL, "kl_max", clusters, "maximum")
     assert decide(policy("kl_max", 1.0), [greatest]).criteria[0].verdict is CriterionVerdict.INCONCLUSIVE
     assert decide(policy("kl_max", 0.001), [greatest]).criteria[0].verdict is CriterionVerdict.FAIL
@@ -78,8 +79,7 @@ def test_a_ratio_of_margins_is_judged_from_thirty_clusters_on() -> None:
     branch = 0.98 * reference + rng.normal(0, 0.1, 60)
 
     def judged(n: int, least: float):
-        columns = {"branch": tuple(branch[:n]), "reference": tuple(reference[:n]), "bounds": (-1e4, 1e4)}
-        clusters = Clusters(units=(1,) * n, errored=(0,) * n, **columns)
+        clusters = items(branch[:n], reference[:n], bounds=(-1e4, 1e4))
         found = measurement(ProbeName.KL, "decisive_margin_ratio", clusters, "ratio", Direction.HIGHER_IS_BETTER)
         return decide(policy("decisive_margin_ratio", least, "min_recovery"), [found]).criteria[0]
 
@@ -92,8 +92,7 @@ def test_a_ratio_of_margins_is_judged_from_thirty_clusters_on() -> None:
 def divergences(lengths: list[int]) -> Measurement:
     units = np.array(lengths)
     sums = units * np.random.default_rng(0).lognormal(-6, 0.3, len(units))
-    clusters = Clusters(units=tuple(lengths), branch=tuple(map(float, sums)), errored=(0,) * len(lengths))
-    return measurement(ProbeName.KL, "kl_divergence", clusters, "mean")
+    return measurement(ProbeName.KL, "kl_divergence", items(sums, units=units, bounds=None), "mean")
 
 
 def by_clusters(min_clusters: int | None, lengths: list[int]) -> CriterionResult:
@@ -106,9 +105,7 @@ def test_a_hundred_documents_of_which_ten_hold_the_tokens_are_not_a_hundred() ->
     assert (refused.verdict, refused.code) == (CriterionVerdict.NOT_MEASURED, "too-few-clusters")
     assert "17 clusters" in refused.reason
     assert "100" in refused.reason
-
-
-def test_a_policy_that_says_nothing_does_not_pass_on_eight_documents() -> None:
+    # a policy that says nothing does not pass on eight documents
     assert by_clusters(None, [300] * 8).verdict is CriterionVerdict.NOT_MEASURED
     assert by_clusters(None, [300] * 30).p_pass < 0.025
     assert by_clusters(8, [300] * 8).p_pass < 0.025

@@ -41,13 +41,10 @@ def test_a_parser_reads_what_the_gate_said() -> None:
     assert {prop.name: prop.value for prop in suite.properties()}["exit_code"] == "1"
 
 
-def test_it_is_green_exactly_when_the_gate_passes() -> None:
+def test_it_is_green_exactly_when_the_gate_passes_and_a_waived_failure_is_skipped_with_the_waiver() -> None:
     (suite,) = JUnitXml.fromstring(to_junit(Document(clean_report(), run_of("main"))).encode())
     assert [case.name for case in suite if case.result] == []
     assert suite.time == 90.5
-
-
-def test_a_waived_failure_is_skipped_with_the_waiver() -> None:
     (suite,) = JUnitXml.fromstring(to_junit(Document(hostile_report(waive=True))).encode())
     (case,) = (case for case in suite if case.name == "bad: Bad")
     assert isinstance(case.result[0], Skipped)

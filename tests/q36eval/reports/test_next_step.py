@@ -50,6 +50,11 @@ def test_what_is_told_fits_the_verdict() -> None:
     assert steps(open_)[0] == "q36eval gate --branch main"  # a criterion was not measured
     assert "q36eval gate --branch main --exhaustive" in steps(open_)
     assert not [s for s in steps(open_, provenance={"exhaustive": True}) if "--exhaustive" in s]
+    whole = Stage(name="evals", state=StageState.MEASURED, items=400, planned=400)
+    asked = open_.model_copy(update={"stages": (whole,)})
+    assert not [s for s in steps(asked) if "--exhaustive" in s]  # where everything was asked already
+    part = asked.model_copy(update={"stages": (whole.model_copy(update={"items": 300}),)})
+    assert [s for s in steps(part) if "--exhaustive" in s]
     broken = open_.model_copy(update={"exit_code": 4})
     assert steps(broken) == ["q36eval gate --branch main"]
     assert next_steps(passed) == ()
@@ -72,14 +77,6 @@ def test_a_server_that_so_many_prompts_leave_open_is_asked_more(monkeypatch: pyt
         assert steps(open_, provenance=known) == ["q36eval served --branch main --base-url URL"]
     assert any(each.verdict == "NOT_MEASURED" for each in report.criteria), "more prompts do not help that"
     assert steps(report, provenance=asked) == ["q36eval served --branch main --base-url URL"]
-
-
-def test_exhaustive_is_not_offered_where_everything_was_asked() -> None:
-    whole = Stage(name="evals", state=StageState.MEASURED, items=400, planned=400)
-    asked = inconclusive().model_copy(update={"stages": (whole,)})
-    assert not [s for s in steps(asked) if "--exhaustive" in s]
-    part = asked.model_copy(update={"stages": (whole.model_copy(update={"items": 300}),)})
-    assert [s for s in steps(part) if "--exhaustive" in s]
 
 
 def test_how_many_more_items_would_help_is_in_every_format() -> None:
@@ -110,6 +107,7 @@ def test_names_are_safe_to_copy() -> None:
     for name in (HOSTILE, "--force", "a;rm $(x)", "a` <b>x</b> `", "a'b", "a::b", "", "a\nb"):
         assert steps(hostile_report(), branch=name)[1] == "q36eval attribute --branch BRANCH"
     assert steps(hostile_report(), family="qwen3.6-35b-a3b")[1].endswith("--branch main --family qwen3.6-35b-a3b")
+    assert steps(inconclusive(), branch="/out dir/my-int4")[0] == "q36eval gate --branch '/out dir/my-int4'"
 
 
 @pytest.mark.parametrize("judged", [hostile_report(), clean_report(), inconclusive()])
@@ -120,7 +118,3 @@ def test_the_commands_exist(judged: GateReport) -> None:
         while hasattr(command, "commands"):
             command = command.commands[words.pop(0)]
         command.make_context("q36eval", words, resilient_parsing=False)
-
-
-def test_a_folders_path_is_quoted_for_a_shell() -> None:
-    assert steps(inconclusive(), branch="/out dir/my-int4")[0] == "q36eval gate --branch '/out dir/my-int4'"
