@@ -193,16 +193,13 @@ def test_a_busy_machine_is_no_fault_of_the_template() -> None:
     assert worker._process.returncode == -signal.SIGKILL
 
 
-def test_who_ends_the_process_is_no_template(quick: Renderer) -> None:
+def test_who_ends_the_process_is_no_template_and_a_fork_has_its_own(quick: Renderer) -> None:
     quick.render("x", {})
     worker = quick._running()
     worker._process.kill()
     with raises(EngineError, "process-died", "status -9"):
         quick.render("y", {})
     assert quick.render("y", {}) == "y"
-
-
-def test_a_forked_process_has_a_worker_of_its_own(quick: Renderer) -> None:
     assert quick.render("x", {}) == "x"
     mine = quick._running()._process.pid
     child = os.fork()

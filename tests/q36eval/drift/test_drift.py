@@ -189,7 +189,7 @@ def test_a_newest_run_that_did_not_measure_it_is_not_stable() -> None:
     assert "r02" in found.metrics[0].statement
 
 
-def test_a_branch_is_judged_by_what_is_watched() -> None:
+def test_a_branch_is_judged_by_what_is_watched_and_what_no_run_measured_is_named() -> None:
     other = [ran(day, failures(2, "json")) for day in range(2)]
     runs = line(2, 60) + other
     points = [one.point for one in runs]
@@ -199,9 +199,6 @@ def test_a_branch_is_judged_by_what_is_watched() -> None:
     assert (one.state, one.worse, one.watched) == (DriftState.STABLE, False, 1)
     assert branch_drift("f", "b", points, measured(runs)).state is DriftState.NOT_BLESSED
     assert branch_drift("f", "b", [], measured([]), "r00").state is DriftState.INCOMPARABLE
-
-
-def test_what_no_run_ever_measured_is_named_and_sets_no_state() -> None:
     runs = line(2, 2)
     watched = {runs[0].measurement.key, "canaries.failure_rate[json]", "canaries.failure_rate[czech]"}
     found = branch_drift("f", "b", [one.point for one in runs], measured(runs), "r00", watched)

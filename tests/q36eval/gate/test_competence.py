@@ -107,27 +107,24 @@ def test_right_by_guessing_is_no_knowledge() -> None:
 
 
 @pytest.mark.parametrize(
-    "changes",
+    ("changes", "columns", "code"),
     [
-        {"competence": None},
-        {"competence": ()},
-        {"competence": (FamilyCompetence(name="other", items=400, informative=400),)},
+        ({"competence": None}, {}, "competence-unknown"),
+        ({"competence": ()}, {}, "competence-unknown"),
+        ({"competence": (FamilyCompetence(name="x", items=400, informative=400),)}, {}, "competence-unknown"),
+        ({}, {"families": None}, "families-not-separable"),
+        ({}, {"bounds": (0.0, 1.5)}, "families-not-separable"),  # items that weigh differently
     ],
 )
-def test_what_the_probe_does_not_say_proves_nothing(changes: dict[str, object]) -> None:
-    found = compared([("easy", 400, 400, 0)])
-    assert verdict(found).verdict is CriterionVerdict.PASS
-    result = verdict(found.model_copy(update=changes))
-    assert (result.verdict, result.code) == (CriterionVerdict.NOT_MEASURED, "competence-unknown")
-
-
-def test_evidence_without_families_or_with_weights_is_left_whole_or_not_judged() -> None:
+def test_what_the_probe_does_not_say_proves_nothing(
+    changes: dict[str, object], columns: dict[str, object], code: str
+) -> None:
     found = compared([("easy", 850, 840, 0), ("hard", 150, 30, 0)])
     assert found.clusters is not None
-    for update in ({"families": None}, {"bounds": (0.0, 1.5)}):
-        clusters = found.clusters.model_copy(update=update)
-        result = verdict(found.model_copy(update={"clusters": clusters}))
-        assert (result.verdict, result.code) == (CriterionVerdict.NOT_MEASURED, "families-not-separable")
+    assert verdict(found).verdict is CriterionVerdict.PASS
+    clusters = found.clusters.model_copy(update=columns)
+    result = verdict(found.model_copy(update={"clusters": clusters} | changes))
+    assert (result.verdict, result.code) == (CriterionVerdict.NOT_MEASURED, code)
 
 
 def test_an_engine_that_broke_is_to_blame_and_not_the_reference() -> None:

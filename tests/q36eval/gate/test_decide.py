@@ -18,15 +18,12 @@ def result(report: GateReport, identifier: str):
     return next(r for r in report.criteria if r.id == identifier)
 
 
-def test_an_identical_branch_passes_every_lane() -> None:
+def test_an_identical_branch_passes_every_lane_and_lanes_are_judged_apart() -> None:
     report = decide(small_policy(), small_evidence())
     assert (report.verdict, report.exit_code, report.decisive) == (Verdict.PASS, 0, ())
     assert {lane.verdict for lane in report.lanes} == {Verdict.PASS}
     assert result(report, "mmlu").figure == 1.0
     assert 0.9 < result(report, "mmlu").figure_interval.lower < 1.0 < result(report, "mmlu").figure_interval.upper
-
-
-def test_lanes_are_judged_apart() -> None:
     report = decide(small_policy(), small_evidence(tools_broken=80))
     assert {lane.lane: lane.verdict for lane in report.lanes} == {"structured": "FAIL", "freeform": "PASS"}
     assert (report.verdict, report.exit_code, report.decisive) == (Verdict.FAIL, 1, ("tools",))

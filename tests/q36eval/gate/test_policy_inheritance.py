@@ -68,7 +68,7 @@ def test_a_file_changes_what_it_says_and_nothing_else(tmp_path: Path) -> None:
     assert unchanged == base.criteria[0]
 
 
-def test_inheritance_goes_on_over_several_files_in_several_folders(tmp_path: Path) -> None:
+def test_inheritance_goes_on_over_several_files_and_a_circle_names_them_all(tmp_path: Path) -> None:
     written(tmp_path, "base", BASE)
     written(tmp_path / "team", "mid", {"name": "mid", "extends": "../base.yaml", "criteria": [NEW], "alpha": 0.02})
     own = written(tmp_path / "team", "own", {"name": "own", "extends": "mid.yaml", "drop": ["mmlu"]})
@@ -76,6 +76,12 @@ def test_inheritance_goes_on_over_several_files_in_several_folders(tmp_path: Pat
     assert policy.lineage == ("base", "mid")
     assert [criterion.id for criterion in policy.criteria] == ["tools", "kl"]
     assert policy.alpha == 0.02
+    written(tmp_path, "a", {"name": "a", "extends": "b.yaml"})
+    written(tmp_path, "b", {"name": "b", "extends": "c.yaml"})
+    path = written(tmp_path, "c", {"name": "c", "extends": "b.yaml"})
+    with raises(UsageError, "policy-invalid", "b.yaml -> c.yaml -> b.yaml"):
+        read_policy(tmp_path / "a.yaml")
+    assert policy_problems(path) != ()
 
 
 def test_narrowing_to_a_lane_leaves_the_criteria_of_other_lanes_out(tmp_path: Path) -> None:
@@ -101,15 +107,6 @@ def test_each_mistake_is_one_sentence(tmp_path: Path, says: dict, named: list[st
         read_policy(path)
     assert "\n" not in str(caught.value)
     assert str(caught.value) in policy_problems(path)
-
-
-def test_a_circle_over_several_files_names_them_all(tmp_path: Path) -> None:
-    written(tmp_path, "a", {"name": "a", "extends": "b.yaml"})
-    written(tmp_path, "b", {"name": "b", "extends": "c.yaml"})
-    path = written(tmp_path, "c", {"name": "c", "extends": "b.yaml"})
-    with raises(UsageError, "policy-invalid", "b.yaml -> c.yaml -> b.yaml"):
-        read_policy(tmp_path / "a.yaml")
-    assert policy_problems(path) != ()
 
 
 def test_the_example_of_the_docs_is_a_policy(tmp_path: Path) -> None:
@@ -159,15 +156,12 @@ def figures(file: Path) -> dict[str, float]:
     return {figure.scheme: figure.value for figure in read_policy(file).criteria[0].margin.schemes}
 
 
-def test_a_figure_is_changed_by_its_scheme_and_the_others_stay(tmp_path: Path) -> None:
+def test_a_figure_is_changed_by_its_scheme_and_by_a_lower_ceiling(tmp_path: Path) -> None:
     changed = {"scheme": "FP8_BLOCK+NVFP4", "value": 0.05, "source": "measured"}
     new = {"scheme": "NVFP4", "value": 0.07, "source": "measured"}
     file = of_schemes(tmp_path, schemes=[changed, new])
     assert figures(file) == {"W4A16": 0.014, "FP8_BLOCK + NVFP4": 0.05, "NVFP4": 0.07}
     assert read_policy(file).criteria[0].margin.value == 0.1
-
-
-def test_a_lower_ceiling_takes_the_place_of_figures_that_allow_more(tmp_path: Path) -> None:
     assert figures(of_schemes(tmp_path, value=0.03, source="review")) == {"W4A16": 0.014}
     assert figures(of_schemes(tmp_path, value=0.01, source="review")) == {}
     assert len(figures(of_schemes(tmp_path, kind="max_value", value=0.09, source="review"))) == 2

@@ -39,11 +39,17 @@ def test_a_margin_on_a_quantile_is_judged_on_its_bounds(p99: Measurement) -> Non
         assert result.loss_interval == bounds
 
 
-def test_what_its_sample_does_not_bound_never_passes() -> None:
+def test_what_its_sample_does_not_bound_never_passes_and_an_infinite_quantile_is_not_measured() -> None:
     clusters = items([0.01] * 120, units=[100] * 120, bounds=(0.0, math.inf))
     greatest = measurement(ProbeName.KL, "kl_max", clusters, "maximum")
     assert decide(policy("kl_max", 1.0), [greatest]).criteria[0].verdict is CriterionVerdict.INCONCLUSIVE
     assert decide(policy("kl_max", 0.001), [greatest]).criteria[0].verdict is CriterionVerdict.FAIL
+    owner = np.repeat(np.arange(100), 10)
+    values = np.where(np.arange(1000) % 10 == 0, math.nan, 0.1)
+    _, clusters = quantile_clusters(values, owner, (0,) * 100, 0.99, (0.0, math.inf))
+    found = measurement(ProbeName.KL, "kl_p99", clusters, "quantile")
+    assert summarize(clusters, "quantile")[0] == math.inf
+    assert decide(policy("kl_p99", 1e9), [found]).criteria[0].verdict is CriterionVerdict.NOT_MEASURED
 
 
 def test_a_margin_that_does_not_suit_is_refused_in_words(p99: Measurement) -> None:
@@ -52,15 +58,6 @@ def test_a_margin_that_does_not_suit_is_refused_in_words(p99: Measurement) -> No
     assert "min_retention" in result.reason
     bare = p99.model_copy(update={"clusters": None})
     assert decide(policy("kl_p99", 1.0), [bare]).criteria[0].verdict is CriterionVerdict.NOT_MEASURED
-
-
-def test_an_infinite_quantile_is_not_measured() -> None:
-    owner = np.repeat(np.arange(100), 10)
-    values = np.where(np.arange(1000) % 10 == 0, math.nan, 0.1)
-    _, clusters = quantile_clusters(values, owner, (0,) * 100, 0.99, (0.0, math.inf))
-    found = measurement(ProbeName.KL, "kl_p99", clusters, "quantile")
-    assert summarize(clusters, "quantile")[0] == math.inf
-    assert decide(policy("kl_p99", 1e9), [found]).criteria[0].verdict is CriterionVerdict.NOT_MEASURED
 
 
 def test_an_exact_difference_of_rates_passes_where_betting_cannot() -> None:

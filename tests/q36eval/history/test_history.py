@@ -50,7 +50,7 @@ def test_an_answer_with_lone_surrogates_is_written(history: History) -> None:
     assert kept.branch.detail == {"choices\ufffd": ["x\ufffd", ["y", 1]]}
 
 
-def test_a_run_comes_back_as_it_went_in(history: History) -> None:
+def test_a_run_comes_back_as_it_went_in_and_its_verdict_is_never_overwritten(history: History) -> None:
     run = begin(history)
     assert history.get_run(run.id) == run
     report = decide(POLICY, [faults(1)])
@@ -59,10 +59,7 @@ def test_a_run_comes_back_as_it_went_in(history: History) -> None:
     assert Policy.model_validate(finished.policy) == POLICY
     assert decide(Policy.model_validate(finished.policy), [faults(1)]) == finished.report
     assert isinstance(finished.report, GateReport)
-
-
-def test_a_verdict_is_never_overwritten(history: History) -> None:
-    """Not by an interruption that came too late, and not by another verdict."""
+    # not by an interruption that came too late, and not by another verdict
     run = begin(history)
     interrupted = history.finish_run(run.id, state=RunState.INTERRUPTED)
     assert interrupted.state is RunState.INTERRUPTED
@@ -74,7 +71,7 @@ def test_a_verdict_is_never_overwritten(history: History) -> None:
     assert history.get_run(run.id) == finished
 
 
-def test_non_finite_numbers_survive(history: History) -> None:
+def test_non_finite_numbers_survive_and_no_report_holds_a_bare_nan(history: History) -> None:
     run = begin(history)
     for slice_name, value in (("a", math.nan), ("b", math.inf), ("c", -math.inf), ("d", 0.1 + 0.2)):
         clusters = Clusters(units=(1,), branch=(value,), errored=(0,))
@@ -87,9 +84,14 @@ def test_non_finite_numbers_survive(history: History) -> None:
     assert values["b"] == (math.inf,) * 3
     assert values["c"] == (-math.inf,) * 3
     assert values["d"] == (0.1 + 0.2,) * 3
+    run = begin(history)
+    history.finish_run(run.id, decide(POLICY, [faults(math.nan)]))
+    texts = history._read(select(tables.texts.c.data).join(tables.runs, tables.runs.c.report == tables.texts.c.id))
+    json.loads(unpacked(texts[0].data), parse_constant=lambda name: pytest.fail(f"bare {name}"))
+    assert history.get_run(run.id).verdict is Verdict.INCONCLUSIVE
 
 
-def test_a_measurement_written_again_keeps_its_place(history: History) -> None:
+def test_what_is_written_again_replaces_and_keeps_its_place(history: History) -> None:
     run = begin(history)
     interval = Interval(lower=0.0, upper=0.0183, level=0.95, method="Clopper-Pearson")
     first, second = (faults(0).model_copy(update={"slice": name}) for name in ("z", "a"))
@@ -97,9 +99,6 @@ def test_a_measurement_written_again_keeps_its_place(history: History) -> None:
     again = first.model_copy(update={"value_interval": interval, "note": "one\0two", "unit": "tensors"})
     history.add_measurement(run.id, again)
     assert history.measurements(run.id) == [again.model_copy(update={"note": "one\N{SYMBOL FOR NULL}two"}), second]
-
-
-def test_items_pair_by_key_and_a_retry_replaces(history: History) -> None:
     run = begin(history)
     history.add_items(run.id, [outcome("k1", None), outcome("k2", 0.0), outcome("k3", 1.0)])
     history.add_items(run.id, (o for o in [outcome("k1", 1.0)]))
@@ -197,7 +196,7 @@ def test_a_decision_made_again_keeps_the_one_before(history: History) -> None:
     assert (earlier.report.verdict, earlier.circumstances) == (Verdict.INCONCLUSIVE, None)
 
 
-def test_signatures_keep_their_report_and_are_given_once(history: History) -> None:
+def test_signatures_keep_their_report_and_are_given_once_and_not_in_the_future(history: History) -> None:
     run = begin(history)
     signature = SignOff(owner="eva", reason="read", at=datetime(2026, 5, 1, 12, tzinfo=UTC), report_sha256="ab")
     history.add_sign_off(run.id, signature)
@@ -209,9 +208,6 @@ def test_signatures_keep_their_report_and_are_given_once(history: History) -> No
     for blank in ({"owner": " "}, {"reason": " "}):
         with raises(UsageError, "reason-required"):
             history.add_sign_off(run.id, signature.model_copy(update=blank))
-
-
-def test_nothing_is_signed_in_the_future(history: History) -> None:
     run, now = begin(history), datetime.now(UTC)
     ahead = SignOff(owner="zoe", reason="read", at=now + timedelta(minutes=10), report_sha256="ab")
     with raises(UsageError, "date-in-future"):
@@ -272,14 +268,6 @@ def test_foreign_databases_are_refused_untouched(tmp_path: Path) -> None:
         assert [row[0] for row in raw.execute("SELECT name FROM sqlite_master")] == ["songs"]
     with raises(UsageError, "history-unusable"):
         History.open(text)
-
-
-def test_report_json_holds_no_bare_nan(history: History) -> None:
-    run = begin(history)
-    history.finish_run(run.id, decide(POLICY, [faults(math.nan)]))
-    texts = history._read(select(tables.texts.c.data).join(tables.runs, tables.runs.c.report == tables.texts.c.id))
-    json.loads(unpacked(texts[0].data), parse_constant=lambda name: pytest.fail(f"bare {name}"))
-    assert history.get_run(run.id).verdict is Verdict.INCONCLUSIVE
 
 
 def test_runs_are_listed_without_their_reports_and_by_branch(history: History) -> None:

@@ -132,19 +132,20 @@ def test_one_text_of_each_source_and_of_each_its_beginning() -> None:
 
 
 @pytest.mark.long
-def test_an_engine_that_leaves_inputs_as_they_are_adds_nothing_to_the_branch_decoded_so(paths: Paths) -> None:
-    run, _ = gated(paths, EngineOptions(kind="unquantizing"), "main")
-    assert criterion(run).figure == 0.0
-    assert criterion(run).verdict is CriterionVerdict.PASS
-
-
-@pytest.mark.long
-@pytest.mark.parametrize(("kind", "verdict"), [("quiet", CriterionVerdict.PASS), ("harsh", CriterionVerdict.FAIL)])
+@pytest.mark.parametrize(
+    ("kind", "verdict"),
+    [
+        ("unquantizing", CriterionVerdict.PASS),  # inputs as they are: as the branch is decoded then
+        ("quiet", CriterionVerdict.PASS),
+        ("harsh", CriterionVerdict.FAIL),
+    ],
+)
 def test_what_serves_other_weights_than_the_checkpoints_fails(
     paths: Paths, kind: str, verdict: CriterionVerdict
 ) -> None:
     run, history = gated(paths, EngineOptions(kind=kind), "main")
     judged = criterion(run)
+    assert kind != "unquantizing" or judged.figure == 0.0
     assert judged.verdict is verdict, judged.reason
     assert judged.figure_interval is not None
     assert judged.counts is not None
@@ -154,11 +155,19 @@ def test_what_serves_other_weights_than_the_checkpoints_fails(
     assert run.timings["serving_kl"] > 0
 
 
-def test_where_nothing_is_served_it_is_not_measured(paths: Paths) -> None:
-    run, _ = gated(paths, EngineOptions())
+@pytest.mark.parametrize(
+    ("engine", "reason", "exit_code"),
+    [(EngineOptions(), "serves nothing", 3), (EngineOptions(kind="broken"), "no finite numbers", 4)],
+)
+def test_where_nothing_is_served_or_no_numbers_are_given_it_is_not_measured(
+    paths: Paths, engine: EngineOptions, reason: str, exit_code: int
+) -> None:
+    run, _ = gated(paths, engine)
     assert criterion(run).verdict is CriterionVerdict.NOT_MEASURED
-    assert "serves nothing" in criterion(run).reason
+    assert reason in criterion(run).reason
     assert run.verdict is Verdict.INCONCLUSIVE
+    assert run.report is not None
+    assert run.report.exit_code == exit_code
 
 
 @pytest.mark.long
@@ -185,14 +194,6 @@ def test_a_figure_of_before_does_not_stand_for_what_cannot_be_measured_any_more(
     monkeypatch.setattr(DecodedHere, "of", of)
     run, _ = gated(paths, EngineOptions(kind="quiet"), resume=begun.id)
     assert criterion(run).verdict is CriterionVerdict.NOT_MEASURED
-    assert run.report is not None
-    assert run.report.exit_code == 4
-
-
-def test_an_engine_that_gives_no_numbers_is_not_measured(paths: Paths) -> None:
-    run, _ = gated(paths, EngineOptions(kind="broken"))
-    assert criterion(run).verdict is CriterionVerdict.NOT_MEASURED
-    assert "no finite numbers" in criterion(run).reason
     assert run.report is not None
     assert run.report.exit_code == 4
 

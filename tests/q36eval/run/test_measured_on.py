@@ -19,7 +19,7 @@ PATHS = Paths.default()
 BENCHMARK = re.compile(r"mmlu|ruler|wikitext|gpqa|gsm|math-|ifeval|humaneval", re.IGNORECASE)
 
 
-def test_a_run_of_the_sandbox_claims_no_benchmark() -> None:
+def test_a_run_of_the_sandbox_claims_no_benchmark_and_a_shipped_one_names_its_dataset() -> None:
     family = load_family(None, PATHS)
     target = Target("fp8-head", PATHS.data / "sandbox" / "fp8-head")
     request = Request(family=family, branch=target, reference=None, suite="sandbox", policy=None)
@@ -35,16 +35,13 @@ def test_a_run_of_the_sandbox_claims_no_benchmark() -> None:
     assert recorded(facts, ProbeName.EVALS, "czech")[1] == "czech"
     assert recorded(facts, ProbeName.KL, "all") == (None, None)
     assert recorded({"measured_on": {"evals": 3}}, ProbeName.EVALS, "x") == (None, None)
-
-
-def test_a_shipped_benchmark_names_the_dataset_its_tasks_read() -> None:
     for name in set(shipped_suites()) - {"sandbox"}:
         for group in read_suite(shipped_suites()[name]).groups:
             assert BENCHMARK.search(group.title or "")
             assert (group.dataset is None) == (group.ruler is not None)  # RULER's items are generated
 
 
-def test_what_items_are_called_is_no_part_of_what_is_asked() -> None:
+def test_what_items_are_called_is_no_part_of_what_is_asked_and_a_dataset_has_a_source(tmp_path: Path) -> None:
     """So that naming them better makes no reference's answers stale."""
     path = shipped_suites()["sandbox"]
     document = yaml.safe_load(path.read_text(encoding="utf-8"))
@@ -54,9 +51,6 @@ def test_what_items_are_called_is_no_part_of_what_is_asked() -> None:
     asked = [suite.model_dump(mode="json", exclude=TELLING, exclude_defaults=True) for suite in (renamed, own)]
     assert asked[0] == asked[1]
     assert LoadedSuite(path).measured_on["mmlu"].title == own.groups[0].title
-
-
-def test_a_dataset_that_is_no_source_is_refused(tmp_path: Path) -> None:
     document = yaml.safe_load(shipped_suites()["quick"].read_text(encoding="utf-8"))
     document["groups"][0]["dataset"] = "someone/else"
     with pytest.raises(ValueError, match="someone/else"):

@@ -25,7 +25,7 @@ class Console(Progress):
         self.told.append(count)
 
 
-def test_history_hears_of_stages_and_at_most_once_a_second_between_them(tmp_path: Path) -> None:
+def test_history_hears_of_stages_at_most_once_a_second_and_of_what_is_asked_again(tmp_path: Path) -> None:
     history, seconds, console = History.open(tmp_path / "h.sqlite"), [0.0], Console()
     run = history.start_run(family="sandbox", branch="main", identity=None, reference_identity=None)
     following = Followed(console, history, run.id, lambda: seconds[0])
@@ -45,9 +45,6 @@ def test_history_hears_of_stages_and_at_most_once_a_second_between_them(tmp_path
     following.advance(6)
     assert known() == ("measuring the branch", 9, 9)
     assert console.told == [("measuring the branch", 9), 2, 1, 6]
-
-
-def test_what_is_asked_again_is_an_event(tmp_path: Path) -> None:
     history = History.open(tmp_path / "h.sqlite")
     run = history.start_run(family="sandbox", branch="main", identity=None, reference_identity=None)
     following = Followed(Console(), history, run.id)

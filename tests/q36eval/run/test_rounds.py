@@ -20,14 +20,11 @@ from tests.q36eval.run.runner import IDENTITY, CountingEngine, LengthProbe, Memo
 from tests.raising import raises
 
 
-def test_the_reference_is_captured_once_and_the_branch_measured_anew(tmp_path: Path) -> None:
+def test_the_reference_is_captured_once_and_a_resumed_run_asks_no_item_twice(tmp_path: Path) -> None:
     reference = CountingEngine()
     first, second = (run(tmp_path, LengthProbe(), reference=reference).branch for _ in range(2))
     assert len(reference.asked) == 3
     assert len(first.asked) == len(second.asked) == 3
-
-
-def test_a_resumed_run_asks_no_item_twice(tmp_path: Path) -> None:
     sink = run(tmp_path, LengthProbe(2)).sink
     assert run(tmp_path, LengthProbe(4), sink=sink).branch.asked == ["item2", "item3"]
     assert [item.item_key for item in sink.items] == ["item0", "item1", "item2", "item3"]

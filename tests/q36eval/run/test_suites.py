@@ -28,7 +28,7 @@ def own_suite(folder: Path) -> Path:
     return path
 
 
-def test_a_suite_is_asked_on_the_data_that_was_frozen_for_it(tmp_path: Path) -> None:
+def test_a_suite_is_asked_on_its_frozen_data_and_brings_no_texts_of_a_shipped_one(tmp_path: Path) -> None:
     path, data = own_suite(tmp_path), tmp_path / "frozen"
     with raises(UsageError, "frozen-data-incomplete"):
         build_evals(str(path), PATHS, Limits())
@@ -38,15 +38,15 @@ def test_a_suite_is_asked_on_the_data_that_was_frozen_for_it(tmp_path: Path) -> 
     assert build_evals(f"{path}={tmp_path / 'elsewhere'}", PATHS, Limits()).suite_sha256 == own.suite_sha256
     shipped = build_evals(f"sandbox={tmp_path / 'elsewhere'}", PATHS, Limits())
     assert shipped.suite_sha256 == build_evals("sandbox", PATHS, Limits()).suite_sha256 != own.suite_sha256
-
-
-def test_a_file_brings_no_texts_of_a_shipped_suite_of_its_name(tmp_path: Path) -> None:
+    # a file brings no texts of a shipped suite of its name
     assert corpus_of("sandbox", None, PATHS)[1]
     with raises(UsageError, "corpus-missing"):
         corpus_of(str(own_suite(tmp_path)), None, PATHS)
 
 
-def test_what_is_no_suite_is_one_sentence() -> None:
+def test_what_is_no_suite_is_one_sentence_and_a_folder_hides_no_shipped_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for asked, code in (
         ("nope", "suite-unknown"),
         ("../suites/sandbox", "suite-unknown"),
@@ -55,6 +55,9 @@ def test_what_is_no_suite_is_one_sentence() -> None:
     ):
         with raises(UsageError, code):
             suite_place(asked, PATHS)
+    (tmp_path / "sandbox").mkdir()
+    monkeypatch.chdir(tmp_path)
+    assert suite_place("sandbox", PATHS).data == ROOT / "data/tasks/sandbox"
 
 
 def test_what_is_not_frozen_is_told_before_the_reference_answers_anything() -> None:
@@ -63,9 +66,3 @@ def test_what_is_not_frozen_is_told_before_the_reference_answers_anything() -> N
 
     with raises(UsageError, "frozen-data-missing", "quick"):
         build_probes([ProbeName.KL, ProbeName.EVALS], "quick", Paths(ROOT / "nowhere", ROOT), material, Limits())
-
-
-def test_a_folder_does_not_hide_a_shipped_suite(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "sandbox").mkdir()
-    monkeypatch.chdir(tmp_path)
-    assert suite_place("sandbox", PATHS).data == ROOT / "data/tasks/sandbox"

@@ -40,12 +40,9 @@ def test_blocking_findings_are_counted_under_their_section_and_named() -> None:
     assert notes["integrity_faults"] == "the loader refused it"
 
 
-def test_a_section_that_could_not_be_judged_gives_no_measurement() -> None:
+def test_a_section_not_judged_gives_no_measurement_and_weights_without_a_bound_are_errored() -> None:
     found = measurements(inspection(finding(Section.INTEGRITY), measured=(Section.INTEGRITY,)))
     assert [measurement.metric for measurement in found] == ["integrity_faults"]
-
-
-def test_weights_without_a_known_bound_count_as_errored() -> None:
     counts = {measurement.metric: measurement.counts for measurement in measurements(inspection(unbounded=50))}
     assert (counts["errors_beyond_scheme"].scored, counts["errors_beyond_scheme"].errored) == (150, 50)
     assert counts["error_outliers"].errored == 0

@@ -54,15 +54,19 @@ def verdict_of(figures: Sequence[Measurement], criterion: str, floor: float = 0.
     return next(each.verdict for each in report.criteria if each.id == criterion)
 
 
-def test_counters_are_summed_over_engines() -> None:
-    assert draft_counts_of(PAGE.splitlines()) == DraftCounts(12, 24, 14)
-
-
 @pytest.mark.parametrize(
-    "lines", [[], PAGE.splitlines()[:4], [line.replace(" 10.0", " NaN") for line in PAGE.splitlines()]]
+    ("page", "counts"),
+    [
+        (PAGE, DraftCounts(12, 24, 14)),
+        ("", None),
+        ("\n".join(PAGE.splitlines()[:4]), None),
+        (PAGE.replace(" 10.0", " NaN"), None),
+    ],
 )
-def test_what_is_not_told_whole_is_not_told(lines: list[str]) -> None:
-    assert draft_counts_of(lines) is None
+def test_counters_are_summed_over_engines_and_what_is_not_told_whole_is_not_told(
+    page: str, counts: DraftCounts | None
+) -> None:
+    assert draft_counts_of(page.splitlines()) == counts
 
 
 @pytest.mark.long

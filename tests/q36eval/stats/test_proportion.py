@@ -17,13 +17,10 @@ def test_it_is_clopper_and_pearsons(count: int, n: int) -> None:
         assert (found.level, found.method) == (level, "Clopper-Pearson")
 
 
-def test_errored_items_could_have_been_either() -> None:
+def test_errored_items_could_have_been_either_and_nothing_scored_has_no_rate() -> None:
     found = proportion_interval(3, 98, errored=2)
     assert found.lower == proportion_interval(3, 100).lower
     assert found.upper == proportion_interval(5, 100).upper
-
-
-def test_nothing_scored_has_no_rate_and_impossible_counts_are_refused() -> None:
     nothing = proportion_interval(0, 0, errored=4)
     assert math.isnan(nothing.lower)
     assert math.isnan(nothing.upper)
