@@ -1,14 +1,82 @@
-"""What is reported of a branch: states, since when, with what, and which runs compare."""
+"""What is reported of a branch: states, since when, with what, and which runs compare.
 
-from dataclasses import replace
+The runs are of one metric, as history would give them: 200 tool calls, of which some fail.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
 
 import numpy as np
 import pytest
 
-from q36eval.drift import ALPHA, DriftState, PairedDifference, branch_drift, paired_difference
-from q36eval.records import Direction, Measurement, ProbeName
-from tests.q36eval.drift.series import IDENTITY, ITEMS, Ran, failures, followed, measured, ran
+from q36eval.drift import ALPHA, DriftState, MetricDrift, PairedDifference, branch_drift, drift, paired_difference
+from q36eval.history import SeriesPoint, SeriesRun
+from q36eval.records import DeploymentIdentity, Direction, Measurement, ProbeName
 from tests.q36eval.gate.evidence import census, divergence, failure_rate, named, perplexity
+
+IDENTITY = DeploymentIdentity(
+    checkpoint_sha256="aa", tokenizer_sha256="bb", chat_template_sha256="cc", engine="vllm", engine_version="1"
+)
+ITEMS = 200
+
+
+@dataclass(frozen=True)
+class Ran:
+    """One run with one measurement of it."""
+
+    point: SeriesPoint
+    measurement: Measurement
+
+    @property
+    def id(self) -> str:
+        return self.point.run.id
+
+
+def failures(broken: int, slice: str = "tools") -> Measurement:
+    """Of 200 named tool calls the first `broken` fail."""
+    outcomes = [1] * broken + [0] * (ITEMS - broken)
+    return named(failure_rate(outcomes, [0] * ITEMS, slice), [f"tool-call {n}#tool-cal" for n in range(ITEMS)])
+
+
+def ran(day: int, what: int | Measurement, *, suite: str = "s", reference=IDENTITY, answers=None, **changed) -> Ran:
+    """A run of that day; `changed` are fields of its identity."""
+    measurement = failures(what) if isinstance(what, int) else what
+    probe = measurement.probe
+    run = SeriesRun(
+        id=f"r{day:02d}",
+        started=datetime(2026, 1, 1, tzinfo=UTC) + timedelta(days=day),
+        verdict=None,
+        policy="sandbox",
+        suites={probe.value: suite},
+        identity=IDENTITY.model_copy(update=changed),
+        reference_identity=reference,
+        reference_answers={} if answers is None else {probe.value: answers},
+    )
+    point = SeriesPoint(
+        run=run,
+        probe=probe,
+        metric=measurement.metric,
+        key=measurement.key,
+        unit=measurement.unit,
+        direction=measurement.direction,
+        estimator=measurement.estimator,
+        value=measurement.value,
+        effect=measurement.effect,
+        effect_interval=measurement.effect_interval,
+    )
+    return Ran(point, measurement)
+
+
+def measured(runs: Sequence[Ran]):
+    """What the measurements of a run are, by its id."""
+    return lambda run_id: [one.measurement for one in runs if one.id == run_id]
+
+
+def followed(runs: Sequence[Ran], blessed: str | None = "r00", **how) -> list[MetricDrift]:
+    """The drift of every metric of these runs."""
+    return drift([one.point for one in runs], measured(runs), blessed, **how)
+
 
 DOCUMENTS = [f"document {number}#text" for number in range(100)]
 
@@ -103,7 +171,7 @@ def kl(nats: float, more: float = 0.0) -> list[float]:
     return [nats + more + wobble for wobble in spread]
 
 
-def test_a_divergence_and_a_perplexity_are_paired_by_document() -> None:
+def test_divergences_and_perplexities_are_paired_by_document_and_too_few_are_not_stable() -> None:
     for make, before, after in (
         (divergence, kl(0.01), kl(0.01, 0.001)),
         (lambda nll: perplexity(nll, kl(2.0)), kl(2.0), kl(2.0, 0.01)),
@@ -112,6 +180,11 @@ def test_a_divergence_and_a_perplexity_are_paired_by_document() -> None:
         (found,) = followed(runs)
         assert (found.state, found.worse, found.since_run_id) == (DriftState.DRIFTING, True, "r02")
         assert followed(runs[:2])[0].state is DriftState.STABLE
+    few = [named(divergence(kl(nats)[:4]), DOCUMENTS[:4]) for nats in (0.01, 0.01, 0.011)]
+    runs = [ran(day, one) for day, one in enumerate(few)]
+    (found,) = followed(runs)
+    assert (found.state, found.worse) == (DriftState.INCOMPARABLE, False)
+    assert followed(runs[:2])[0].state is DriftState.STABLE, "they are identical"
 
 
 def paired(key: str, newer: list[Measurement], older: list[Measurement], **how: int) -> PairedDifference:
@@ -119,14 +192,6 @@ def paired(key: str, newer: list[Measurement], older: list[Measurement], **how: 
     found = paired_difference(key, newer, older, **how)
     assert not isinstance(found, str)
     return found
-
-
-def test_too_few_documents_for_a_bound_are_not_stable() -> None:
-    few = [named(divergence(kl(nats)[:4]), DOCUMENTS[:4]) for nats in (0.01, 0.01, 0.011)]
-    runs = [ran(day, one) for day, one in enumerate(few)]
-    (found,) = followed(runs)
-    assert (found.state, found.worse) == (DriftState.INCOMPARABLE, False)
-    assert followed(runs[:2])[0].state is DriftState.STABLE, "they are identical"
 
 
 def test_a_difference_within_the_noise_floor_is_no_drift() -> None:
@@ -168,7 +233,7 @@ def test_clusters_pair_by_their_names() -> None:
     assert found.state is DriftState.INCOMPARABLE
 
 
-def test_a_count_is_drawn_and_decides_nothing() -> None:
+def test_a_count_decides_nothing_and_a_newest_run_that_did_not_measure_is_not_stable() -> None:
     def counted(count: int) -> list[Ran]:
         return [ran(day, census(ProbeName.CANARIES, "broken", value)) for day, value in enumerate((0, count))]
 
@@ -176,10 +241,7 @@ def test_a_count_is_drawn_and_decides_nothing() -> None:
     found = branch_drift("f", "b", [one.point for one in runs], measured(runs), "r00")
     assert [one.state for one in found.metrics] == [DriftState.CHART_ONLY, DriftState.STABLE]
     assert (found.state, found.watched, len(found.metrics[0].points)) == (DriftState.STABLE, 1, 2)
-
-
-def test_a_newest_run_that_did_not_measure_it_is_not_stable() -> None:
-    """The newest gate's probe crashed: a figure that only older runs have is not stable."""
+    # The newest gate's probe crashed: a figure that only older runs have is not stable.
     *steady, crashed = line(2, 2, 2)
     runs = [one.point.run for one in (*steady, crashed)]
     points = [one.point for one in steady]

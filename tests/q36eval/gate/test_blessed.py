@@ -11,7 +11,7 @@ from q36eval.gate.policy import MarginKind
 from q36eval.records import Measurement, ProbeName
 from q36eval.stats import margin_test
 from tests.q36eval.gate.evidence import HIGHER, accuracy, divergence, in_blocks, measurement, named, only, perplexity
-from tests.q36eval.stats.evidence import items
+from tests.q36eval.stats.evidence import items, taken
 
 N = 400
 
@@ -32,12 +32,7 @@ def shuffled(found: Measurement, seed: int = 0) -> Measurement:
     """The same evidence in another order, as another run may have asked it."""
     rows = list(range(len(found.clusters.units)))
     random.Random(seed).shuffle(rows)
-    columns = {
-        name: None if column is None else tuple(column[row] for row in rows)
-        for name in ("units", "branch", "reference", "errored", "names")
-        for column in (getattr(found.clusters, name),)
-    }
-    return with_columns(found, columns)
+    return found.model_copy(update={"clusters": taken(found.clusters, rows)})
 
 
 def judged(
@@ -154,9 +149,7 @@ def test_a_run_that_stopped_early_is_compared_as_far_as_it_went() -> None:
 
 def shuffled_in_blocks(found: Measurement) -> Measurement:
     """Other order within the last block, which a run may have."""
-    columns = found.clusters
-    last = max(columns.schedule.blocks)
-    rows = [r for r in range(len(columns.units)) if columns.schedule.blocks[r] < last]
-    rows += [r for r in range(len(columns.units) - 1, -1, -1) if columns.schedule.blocks[r] == last]
-    update = {"names": tuple(columns.names[r] for r in rows), "branch": tuple(columns.branch[r] for r in rows)}
-    return with_columns(found, update)
+    blocks = found.clusters.schedule.blocks
+    start = blocks.index(max(blocks))
+    rows = [*range(start), *reversed(range(start, len(blocks)))]
+    return found.model_copy(update={"clusters": taken(found.clusters, rows)})

@@ -138,9 +138,7 @@ def test_a_verdict_says_how_far_its_bound_was_from_the_limit() -> None:
             # alone, so that Holm takes nothing off
             alone = decide(small_policy(criteria=policy.criteria[:1]), measured)
             assert (result(alone, "mmlu").verdict != verdict) == turned, (verdict, beyond)
-
-
-def test_what_has_no_bound_has_no_distance() -> None:
+    # what has no bound has no distance
     assert result(decide(small_policy(), small_evidence(faults=3)), "intact").to_turn == 3.0
     assert result(decide(small_policy(), small_evidence()), "intact").to_turn == 0.0
     assert result(decide(small_policy(), small_evidence()[1:]), "mmlu").to_turn is None

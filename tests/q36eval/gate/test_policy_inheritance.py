@@ -1,46 +1,25 @@
 """Policies made of others: what is inherited, changed, dropped and narrowed, and the sentence for each mistake."""
 
+import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+from jsonschema import Draft202012Validator
 
 from q36eval.errors import UsageError
 from q36eval.gate import Policy
 from q36eval.gate.margins import with_thresholds
 from q36eval.gate.policy_file import policy_problems, read_policy
+from q36eval.gate.policy_schema import policy_schema
 from q36eval.records import Lane
 from tests.raising import raises
 
 SHIPPED = Path(__file__).parents[3] / "data" / "policies"
 
-BASE = {
-    "name": "base",
-    "alpha": 0.01,
-    "criteria": [
-        {
-            "id": "mmlu",
-            "probe": "evals",
-            "metric": "accuracy",
-            "slice": "mmlu",
-            "margin": {"kind": "min_recovery", "value": 0.95, "source": "a card"},
-            "lanes": ["structured", "freeform"],
-            "min_scored": 100,
-            "note": "as it was",
-        },
-        {
-            "id": "tools",
-            "probe": "canaries",
-            "metric": "failure_rate",
-            "slice": "structured",
-            "margin": {"kind": "max_increase", "value": 0.05, "source": "ours"},
-            "lanes": ["structured"],
-        },
-    ],
-}
 MISTAKES = yaml.safe_load((Path(__file__).parent / "policy_mistakes.yaml").read_text(encoding="utf-8"))
-NEW = MISTAKES["new"]
+BASE, NEW = MISTAKES["base"], MISTAKES["new"]
 
 
 def written(folder: Path, name: str, document: object) -> Path:
@@ -92,12 +71,19 @@ def test_narrowing_to_a_lane_leaves_the_criteria_of_other_lanes_out(tmp_path: Pa
         policy.for_lanes([Lane.STRUCTURED])
 
 
-def test_a_shipped_policy_is_extended_by_its_name_from_anywhere(tmp_path: Path) -> None:
+def test_a_shipped_policy_is_extended_by_its_name_from_anywhere_as_in_the_docs(tmp_path: Path) -> None:
     own = written(tmp_path, "own", {"name": "own", "extends": "pre-check", "drop": ["ruler"]})
     shipped = read_policy(SHIPPED / "pre-check.yaml")
     policy = read_policy(own)
     assert policy.lineage == ("release", "pre-check")
     assert policy.criteria == tuple(criterion for criterion in shipped.criteria if criterion.id != "ruler")
+    # the example of the docs
+    page = (SHIPPED.parents[1] / "docs" / "policy.md").read_text(encoding="utf-8")
+    example = tmp_path / "example.yaml"
+    example.write_text(page.partition("```yaml\n")[2].partition("```")[0], encoding="utf-8")
+    policy = read_policy(example)
+    assert policy.lineage == ("release",)
+    assert "ruler-128k" not in {criterion.id for criterion in policy.criteria}
 
 
 @pytest.mark.parametrize(("says", "named"), MISTAKES["policies"])
@@ -107,15 +93,6 @@ def test_each_mistake_is_one_sentence(tmp_path: Path, says: dict, named: list[st
         read_policy(path)
     assert "\n" not in str(caught.value)
     assert str(caught.value) in policy_problems(path)
-
-
-def test_the_example_of_the_docs_is_a_policy(tmp_path: Path) -> None:
-    page = (SHIPPED.parents[1] / "docs" / "policy.md").read_text(encoding="utf-8")
-    example = tmp_path / "example.yaml"
-    example.write_text(page.partition("```yaml\n")[2].partition("```")[0], encoding="utf-8")
-    policy = read_policy(example)
-    assert policy.lineage == ("release",)
-    assert "ruler-128k" not in {criterion.id for criterion in policy.criteria}
 
 
 def test_all_problems_of_a_file_are_named_at_once(tmp_path: Path) -> None:
@@ -185,3 +162,22 @@ def test_files_that_are_no_policy(tmp_path: Path) -> None:
         (tmp_path / "strict.yaml").write_text(text, encoding="utf-8")
         with raises(UsageError, "policy-invalid", *named):
             read_policy(tmp_path / "strict.yaml")
+
+
+# -- the JSON Schema of policy files: it is the code's, and editors hold the shipped files against it
+
+COMMITTED = SHIPPED.parents[1] / "docs" / "schemas" / "policy.schema.json"
+
+
+def test_the_committed_schema_is_the_codes_and_shipped_files_name_and_keep_it() -> None:
+    assert json.loads(COMMITTED.read_text(encoding="utf-8")) == policy_schema()
+    Draft202012Validator.check_schema(policy_schema())
+    validator = Draft202012Validator(policy_schema())
+    for file in sorted(SHIPPED.glob("*.yaml")):
+        text = file.read_text(encoding="utf-8")
+        named = text.partition("\n")[0].removeprefix("# yaml-language-server: $schema=")
+        assert (file.parent / named).resolve() == COMMITTED
+        document = yaml.safe_load(text)
+        assert not list(validator.iter_errors(document))
+        document["mertic"] = "x"
+        assert list(validator.iter_errors(document))

@@ -193,7 +193,7 @@ Words of mine.
 """
 
 
-def test_it_goes_into_a_card_that_is_there_and_replaces_only_its_own() -> None:
+def test_it_goes_into_any_card_but_a_broken_one_and_replaces_only_its_own() -> None:
     second = accuracy("mmlu", 8)
     once = update_card(OTHERS, card_of(accuracy("mmlu", 4), divergence(0.01)))
     card = ModelCard(once)
@@ -207,9 +207,6 @@ def test_it_goes_into_a_card_that_is_there_and_replaces_only_its_own() -> None:
     assert values == [0.5, second.value]
     assert twice.count("## Measured quality") == 1
     assert "Words of mine." in twice
-
-
-def test_into_an_empty_file_and_never_into_a_broken_one() -> None:
     card = card_of(accuracy("mmlu", 4), divergence(0.01))
     assert ModelCard(update_card("", card)).data.eval_results == ModelCard(card).data.eval_results
     assert "# Title" in update_card("# Title\n", card)

@@ -5,18 +5,20 @@ import json
 import math
 import re
 from html import unescape as html_unescape
+from pathlib import Path
 
 import pytest
+from junitparser import Error, Failure, JUnitXml, Skipped
+from lxml import etree
 from markdown_it import MarkdownIt
 from rich.console import Console
 
 from q36eval.gate import CriterionVerdict, GateReport, decide
 from q36eval.inert_text import plain
 from q36eval.records import FailureCauses, FamilyCompetence, Measurement, ProbeName
-from q36eval.reports import Document, to_console, to_json, to_markdown
+from q36eval.reports import Document, to_console, to_json, to_junit, to_markdown
 from q36eval.reports.card_report import to_card
 from q36eval.reports.html_report import to_html
-from q36eval.reports.junit_report import to_junit
 from q36eval.reports.next_step import next_steps
 from tests.q36eval.gate.evidence import only
 from tests.q36eval.reports.report_samples import (
@@ -128,7 +130,7 @@ def test_an_anomalous_gain_is_told_with_what_lifts_it() -> None:
         assert "anomalous" in text
 
 
-def test_what_was_not_measured_is_worked_out_once_and_the_same_in_every_format() -> None:
+def test_what_was_not_measured_is_the_same_in_every_format() -> None:
     document = Document(hostile_report(), run_of("main"))
     (gone,) = (gap for gap in document.gaps if gap.criteria)
     (stage,) = (gap.stage for gap in document.gaps if gap.stage is not None)
@@ -139,9 +141,7 @@ def test_what_was_not_measured_is_worked_out_once_and_the_same_in_every_format()
         shown = html_unescape(text).replace("\\", "")
         assert plain(gone.reason)[:40] in shown
         assert "not evaluated (800 planned)" in shown
-
-
-def test_a_criterion_without_a_number_has_no_figure_on_a_card_and_its_verdict_elsewhere() -> None:
+    # a criterion without a number has no figure on a card, and its verdict elsewhere
     judged = clean_report()
     odd = judged.criteria[0].model_copy(update={"value": math.nan, "verdict": CriterionVerdict.FAIL, "reason": "NaN"})
     document = Document(judged.model_copy(update={"criteria": (odd, *judged.criteria[1:])}), run_of("main"))
@@ -176,3 +176,46 @@ def test_every_format_names_what_the_reference_cannot_do_and_why_answers_fail() 
             "branch 91 cut off at their budget, 12 wrong; reference 90 cut off at their budget, 11 wrong",
         ):
             assert told in text
+
+
+# -- JUnit XML as a strict schema and an independent parser read it
+
+SCHEMA = etree.XMLSchema(etree.parse(Path(__file__).parent / "junit.xsd"))
+
+
+@pytest.mark.parametrize("judged", [clean_report(), hostile_report(), hostile_report(waive=True)])
+def test_the_schema_accepts_it(judged: GateReport) -> None:
+    for run in (None, run_of(), run_of("main", finished=None)):
+        SCHEMA.assertValid(etree.fromstring(to_junit(Document(judged, run)).encode()))
+
+
+def test_a_parser_reads_what_the_gate_said() -> None:
+    (suite,) = JUnitXml.fromstring(to_junit(Document(hostile_report(), run_of())).encode())
+    found = {case.name: [type(result) for result in case.result] for case in suite}
+    assert found == {
+        "good: Good": [],
+        "bad: Bad": [Failure],
+        "gone: Gone": [Error],
+        "hint: Hint": [Skipped],
+        "facts: Accuracy (facts)": [Failure],
+        "needles: Accuracy (needles)": [],
+        "kl: KL divergence from the reference": [Failure],
+        "lane structured": [Failure],
+        "lane freeform": [Failure],
+        "verdict": [Failure],
+    }
+    counted = (suite.tests, suite.failures, suite.errors, suite.skipped)
+    assert counted == (10, 6, 1, 1)
+    suite.update_statistics()
+    assert (suite.tests, suite.failures, suite.errors, suite.skipped) == counted
+    assert {prop.name: prop.value for prop in suite.properties()}["exit_code"] == "1"
+
+
+def test_it_is_green_exactly_when_the_gate_passes_and_a_waived_failure_is_skipped_with_the_waiver() -> None:
+    (suite,) = JUnitXml.fromstring(to_junit(Document(clean_report(), run_of("main"))).encode())
+    assert [case.name for case in suite if case.result] == []
+    assert suite.time == 90.5
+    (suite,) = JUnitXml.fromstring(to_junit(Document(hostile_report(waive=True))).encode())
+    (case,) = (case for case in suite if case.name == "bad: Bad")
+    assert isinstance(case.result[0], Skipped)
+    assert "waived by" in case.result[0].message
