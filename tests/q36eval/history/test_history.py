@@ -16,9 +16,10 @@ from q36eval.gate import Circumstances, GateReport, Policy, SignOff, Waiver, dec
 from q36eval.history import History, RunFilter, RunState
 from q36eval.history import _tables as tables
 from q36eval.history._texts import unpacked
+from q36eval.history.decisions import circumstances_on, decided, evidence_of
 from q36eval.records import Answer, Clusters, Interval, ItemOutcome, Measurement, ProbeFailure, ProbeName, Verdict
-from tests.app.judged_runs import IDENTITY
-from tests.q36eval.gate.evidence import census
+from tests.app.judged_runs import IDENTITY, STAGES, judge_run
+from tests.q36eval.gate.evidence import census, small_policy
 from tests.q36eval.history.gates import POLICY, begin
 from tests.raising import raises
 
@@ -164,6 +165,15 @@ def test_blessing_needs_a_verdict_and_the_newest_counts(history: History) -> Non
     blessing = history.bless(run.id, "jan", "rolled back")
     assert history.blessings("fp8-head", "sandbox")[0] == blessing
     assert history.blessings("main") == []
+    # one is revoked by name, and the one before counts again
+    with raises(UsageError, "reason-required"):
+        history.revoke_blessing(run.id, " ", "wrong build")
+    (revoked,) = history.revoke_blessing(run.id, "jan", "wrong build")
+    assert (revoked.revoked_by, revoked.revoked_why) == ("jan", "wrong build")
+    assert [one.run_id for one in history.blessings("fp8-head")] == [later.id]
+    with raises(UsageError, "blessing-missing"):
+        history.revoke_blessing(run.id, "jan", "again")
+    assert history.blessings_of_run(run.id) == [revoked]
 
 
 def test_waivers_and_failures(history: History) -> None:
@@ -215,21 +225,6 @@ def test_signatures_keep_their_report_and_are_given_once_and_not_in_the_future(h
     skewed = ahead.model_copy(update={"at": now + timedelta(minutes=1)})
     history.add_sign_off(run.id, skewed)
     assert history.sign_offs(run.id) == [skewed]
-
-
-@pytest.mark.long
-def test_a_blessing_is_revoked_by_name_and_the_one_before_counts_again(history: History) -> None:
-    old, new = (history.finish_run(begin(history).id, decide(POLICY, [faults(0)])).id for _ in range(2))
-    history.bless(old, "eva", "first")
-    history.bless(new, "eva", "second")
-    with raises(UsageError, "reason-required"):
-        history.revoke_blessing(new, " ", "wrong build")
-    (revoked,) = history.revoke_blessing(new, "jan", "wrong build")
-    assert (revoked.revoked_by, revoked.revoked_why) == ("jan", "wrong build")
-    assert [one.run_id for one in history.blessings("fp8-head")] == [old]
-    with raises(UsageError, "blessing-missing"):
-        history.revoke_blessing(new, "jan", "again")
-    assert history.blessings_of_run(new) == [revoked]
 
 
 def test_series_holds_finished_runs_only(history: History) -> None:
@@ -285,3 +280,45 @@ def test_runs_are_listed_without_their_reports_and_by_branch(history: History) -
     assert (history.count_runs(), history.count_runs(finished)) == (2, 1)
     (branch,) = history.branches()
     assert (branch.runs, branch.newest, branch.judged) == (2, newest, oldest)
+
+
+# -- what a page remembers of a branch is known by the branch's fingerprint
+
+DAY = date(2026, 3, 1)
+MAIN = ("sandbox", "main")
+
+
+@pytest.mark.long
+def test_a_fingerprint_is_another_one_with_every_run_verdict_and_blessing(history: History) -> None:
+    assert history.fingerprints() == {}
+    seen = []
+
+    def look() -> None:
+        found = history.fingerprints()
+        assert {MAIN: found[MAIN]} == history.fingerprints(*MAIN)
+        seen.append(found[MAIN])
+
+    run = judge_run(history, 2, DAY)
+    look()
+    unfinished = history.start_run(family="sandbox", branch="main", identity=None, reference_identity=None)
+    judge_run(history, 2, DAY, branch="other")
+    assert history.fingerprints()[MAIN] == seen[0], "what changes nothing of the branch's finished runs"
+    history.finish_run(unfinished.id)
+    look()
+    circumstances = circumstances_on(history, run, DAY, require_sign_off=True)
+    report = decided(small_policy(), evidence_of(history, run, circumstances, STAGES), circumstances)
+    history.decide_again(run.id, report, circumstances)
+    look()
+    for reason in ("good", "still good"):
+        history.bless(run.id, "eva", reason)
+    look()
+    other = judge_run(history, 2, DAY)
+    history.bless(other.id, "eva", "better")
+    look()
+    history.revoke_blessing(other.id, "eva", "wrong build")
+    look()
+    history.bless(judge_run(history, 2, DAY, branch="other").id, "eva", "another branch's")
+    assert history.fingerprints()[MAIN] == seen[-1]
+    history.delete_run(unfinished.id)
+    look()
+    assert len(set(seen)) == len(seen)

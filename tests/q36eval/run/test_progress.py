@@ -58,7 +58,7 @@ def test_history_hears_of_stages_at_most_once_a_second_and_of_what_is_asked_agai
     ] * 2
 
 
-def test_a_task_is_timed_by_its_own_items_and_by_how_many_workers_there_were() -> None:
+def test_a_task_is_timed_by_its_own_items_and_its_workers_also_after_a_resume() -> None:
     now = [0.0]
     estimate = Estimate(lambda: now[0])
     estimate.expect("read", 1000)
@@ -74,10 +74,7 @@ def test_a_task_is_timed_by_its_own_items_and_by_how_many_workers_there_were() -
     estimate.worked("read", 250, 10.0)
     assert estimate.remaining_seconds("read") == 0.0
     assert estimate.unfinished() == ["written"]
-
-
-def test_after_a_resume_known_rows_of_the_first_batch_do_not_slow_the_estimate_down() -> None:
-    """Of eight rows seven were known: eight seconds of waiting for one row, and every other row takes one."""
+    # Of eight rows seven were known: eight seconds of waiting for one row, and every other row takes one.
     now = [0.0]
     estimate = Estimate(lambda: now[0])
     estimate.expect("read", 100)

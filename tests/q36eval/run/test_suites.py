@@ -1,18 +1,23 @@
 """How a person names a suite: one that ships, a file, and a folder it was frozen to."""
 
+import re
 import shutil
 from pathlib import Path
 
 import pytest
 import yaml
 
-from q36eval.config.paths import Paths
+from q36eval.app.targets import load_family
+from q36eval.config import Paths
 from q36eval.errors import UsageError
+from q36eval.evals.suite import TELLING, EvalSuite, LoadedSuite, read_suite
 from q36eval.kl.planning import Material
+from q36eval.measurement_facts import recorded, recorded_subject
 from q36eval.records import ProbeName
 from q36eval.run.materials import corpus_of
-from q36eval.run.probe_set import Limits, build_evals, build_probes
-from q36eval.run.suites import suite_place
+from q36eval.run.probe_set import Limits, build_evals, build_probes, published_facts
+from q36eval.run.request import Request, Target
+from q36eval.run.suites import shipped_suites, suite_place
 from tests.raising import raises
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -66,3 +71,46 @@ def test_what_is_not_frozen_is_told_before_the_reference_answers_anything() -> N
 
     with raises(UsageError, "frozen-data-missing", "quick"):
         build_probes([ProbeName.KL, ProbeName.EVALS], "quick", Paths(ROOT / "nowhere", ROOT), material, Limits())
+
+
+# -- a run says what it is measured on: the sandbox's items by no benchmark's name, the real ones by their own
+
+BENCHMARK = re.compile(r"mmlu|ruler|wikitext|gpqa|gsm|math-|ifeval|humaneval", re.IGNORECASE)
+
+
+def test_a_run_of_the_sandbox_claims_no_benchmark_and_a_shipped_one_names_its_dataset() -> None:
+    family = load_family(None, Paths.default())
+    target = Target("fp8-head", Paths.default().data / "sandbox" / "fp8-head")
+    request = Request(family=family, branch=target, reference=None, suite="sandbox", policy=None)
+    facts = published_facts(request, [build_evals("sandbox", Paths.default(), Limits())])
+    assert not BENCHMARK.search(" ".join(told["title"] for told in facts["measured_on"]["evals"].values()))
+    subject = recorded_subject(facts)
+    assert subject is not None
+    assert (subject.repository, subject.scheme) == (None, "NVFP4 + FP8_BLOCK lm_head (compressed-tensors)")
+    assert subject.reference == "BF16 of q36eval sandbox (trained by this repository)"
+    on, part = recorded(facts, ProbeName.EVALS, "ruler/vt")
+    assert on is not None
+    assert (on.dataset, part) == (None, "vt")
+    assert recorded(facts, ProbeName.EVALS, "czech")[1] == "czech"
+    assert recorded(facts, ProbeName.KL, "all") == (None, None)
+    assert recorded({"measured_on": {"evals": 3}}, ProbeName.EVALS, "x") == (None, None)
+    for name in set(shipped_suites()) - {"sandbox"}:
+        for group in read_suite(shipped_suites()[name]).groups:
+            assert BENCHMARK.search(group.title or "")
+            assert (group.dataset is None) == (group.ruler is not None)  # RULER's items are generated
+
+
+def test_what_items_are_called_is_no_part_of_what_is_asked_and_a_dataset_has_a_source(tmp_path: Path) -> None:
+    """So that naming them better makes no reference's answers stale."""
+    path = shipped_suites()["sandbox"]
+    document = yaml.safe_load(path.read_text(encoding="utf-8"))
+    for group in document["groups"]:
+        group["title"] = "called otherwise"
+    renamed, own = EvalSuite.model_validate(document), read_suite(path)
+    asked = [suite.model_dump(mode="json", exclude=TELLING, exclude_defaults=True) for suite in (renamed, own)]
+    assert asked[0] == asked[1]
+    assert LoadedSuite(path).measured_on["mmlu"].title == own.groups[0].title
+    document = yaml.safe_load(shipped_suites()["quick"].read_text(encoding="utf-8"))
+    document["groups"][0]["dataset"] = "someone/else"
+    with pytest.raises(ValueError, match="someone/else"):
+        EvalSuite.model_validate(document)
