@@ -171,7 +171,7 @@ def kl(nats: float, more: float = 0.0) -> list[float]:
     return [nats + more + wobble for wobble in spread]
 
 
-def test_divergences_and_perplexities_are_paired_by_document_and_too_few_are_not_stable() -> None:
+def test_divergences_and_perplexities_are_paired_by_document_beyond_the_noise_floor() -> None:
     for make, before, after in (
         (divergence, kl(0.01), kl(0.01, 0.001)),
         (lambda nll: perplexity(nll, kl(2.0)), kl(2.0), kl(2.0, 0.01)),
@@ -185,16 +185,7 @@ def test_divergences_and_perplexities_are_paired_by_document_and_too_few_are_not
     (found,) = followed(runs)
     assert (found.state, found.worse) == (DriftState.INCOMPARABLE, False)
     assert followed(runs[:2])[0].state is DriftState.STABLE, "they are identical"
-
-
-def paired(key: str, newer: list[Measurement], older: list[Measurement], **how: int) -> PairedDifference:
-    """The difference of two runs that can be compared."""
-    found = paired_difference(key, newer, older, **how)
-    assert not isinstance(found, str)
-    return found
-
-
-def test_a_difference_within_the_noise_floor_is_no_drift() -> None:
+    # a difference within the noise floor is no drift
     runs = [named(divergence(values), DOCUMENTS) for values in (kl(0.01), kl(0.01, 0.001))]
     floor = divergence([0.0005] * 4).model_copy(update={"metric": "kl_divergence_noise_floor"})
     key = runs[0].key
@@ -202,6 +193,13 @@ def test_a_difference_within_the_noise_floor_is_no_drift() -> None:
         floors = [floor.model_copy(update={"value": loss})]
         found = paired(key, [runs[1], *floors], [runs[0]])
         assert (found.moved, found.floor) == (moved, loss)
+
+
+def paired(key: str, newer: list[Measurement], older: list[Measurement], **how: int) -> PairedDifference:
+    """The difference of two runs that can be compared."""
+    found = paired_difference(key, newer, older, **how)
+    assert not isinstance(found, str)
+    return found
 
 
 def test_many_metrics_share_the_false_alarm_rate() -> None:

@@ -111,7 +111,7 @@ def test_right_by_guessing_is_no_knowledge() -> None:
     [
         ({"competence": None}, {}, "competence-unknown"),
         ({"competence": ()}, {}, "competence-unknown"),
-        ({"competence": (FamilyCompetence(name="x", items=400, informative=400),)}, {}, "competence-unknown"),
+        ({"competence": (FamilyCompetence(name="x", items=1000, informative=1000),)}, {}, "competence-unknown"),
         ({}, {"families": None}, "families-not-separable"),
         ({}, {"bounds": (0.0, 1.5)}, "families-not-separable"),  # items that weigh differently
     ],

@@ -28,7 +28,7 @@ def p99() -> Measurement:
     return measurement(ProbeName.KL, "kl_p99", clusters, "quantile")
 
 
-def test_a_margin_on_a_quantile_is_judged_on_its_bounds(p99: Measurement) -> None:
+def test_a_margin_on_a_quantile_is_judged_on_its_bounds_and_one_that_does_not_suit_refused(p99: Measurement) -> None:
     bounds = p99.effect_interval
     for margin, verdict in (
         (bounds.upper * 1.01, CriterionVerdict.PASS),
@@ -39,6 +39,11 @@ def test_a_margin_on_a_quantile_is_judged_on_its_bounds(p99: Measurement) -> Non
         assert result.verdict is verdict
         assert (result.figure, result.limit) == (p99.value, margin)
         assert result.loss_interval == bounds
+    (result,) = decide(policy("kl_p99", 0.9, "min_retention"), [p99]).criteria
+    assert (result.verdict, result.code) == (CriterionVerdict.NOT_MEASURED, "margin-unsuited")
+    assert "min_retention" in result.reason
+    bare = p99.model_copy(update={"clusters": None})
+    assert decide(policy("kl_p99", 1.0), [bare]).criteria[0].verdict is CriterionVerdict.NOT_MEASURED
 
 
 def test_what_its_sample_does_not_bound_never_passes_and_an_infinite_quantile_is_not_measured() -> None:
@@ -52,14 +57,6 @@ def test_what_its_sample_does_not_bound_never_passes_and_an_infinite_quantile_is
     found = measurement(ProbeName.KL, "kl_p99", clusters, "quantile")
     assert summarize(clusters, "quantile")[0] == math.inf
     assert decide(policy("kl_p99", 1e9), [found]).criteria[0].verdict is CriterionVerdict.NOT_MEASURED
-
-
-def test_a_margin_that_does_not_suit_is_refused_in_words(p99: Measurement) -> None:
-    (result,) = decide(policy("kl_p99", 0.9, "min_retention"), [p99]).criteria
-    assert (result.verdict, result.code) == (CriterionVerdict.NOT_MEASURED, "margin-unsuited")
-    assert "min_retention" in result.reason
-    bare = p99.model_copy(update={"clusters": None})
-    assert decide(policy("kl_p99", 1.0), [bare]).criteria[0].verdict is CriterionVerdict.NOT_MEASURED
 
 
 def test_an_exact_difference_of_rates_passes_where_betting_cannot() -> None:

@@ -81,7 +81,7 @@ def test_a_server_that_so_many_prompts_leave_open_is_asked_more(monkeypatch: pyt
     assert steps(report, provenance=asked) == ["q36eval served --branch main --base-url URL"]
 
 
-def test_how_many_more_items_would_help_is_in_every_format() -> None:
+def test_how_many_more_items_or_draws_would_help_is_told() -> None:
     report = inconclusive()
     ((kl, words),) = helping(report)
     assert words == "at the loss found no number of items passes"
@@ -92,9 +92,7 @@ def test_how_many_more_items_would_help_is_in_every_format() -> None:
         ((_, words),) = helping(told)
         for format in (to_markdown, to_html):
             assert words in html.unescape(format(Document(told)))
-
-
-def test_more_draws_are_offered_where_a_canary_criterion_is_open() -> None:
+    # more draws are offered where a canary criterion is open
     report = inconclusive()
     open_ = [result.model_copy(update={"probe": ProbeName.CANARIES}) for result in report.criteria]
     report = report.model_copy(update={"criteria": tuple(open_)})
