@@ -27,35 +27,10 @@ def q36eval(*arguments: str, state: Path) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize(
-    ("arguments", "needles"),
-    [
-        (["gate", "--branch", "nope"], ["[branch-unknown]", "nope", "fp8-head", "int2-experts"]),
-        (["gate", "--branch", "bf16", "--family", "nope"], ["[family-unknown]", "nope", "sandbox", "qwen3.6-35b-a3b"]),
-        (["gate", "--branch", "bf16", "--device", "cuda:7"], ["[device-unavailable]", "cuda:7"]),
-        (["gate", "--branch", "bf16", "--engine", "abacus"], ["abacus", "in-process"]),
-        (["reference", "capture", "--engine", "openai"], ["[engine-gives-no-reference]", "openai", "--engine vllm"]),
-        (["kl", "--branch", "bf16", "--engine", "openai"], ["--base-url", "OPENAI_BASE_URL"]),
-        (["gate", "--branch", "bf16", "--kv-cache-dtype", "fp4"], ["fp4", "fp8_e4m3"]),
-        (
-            ["gate", "--branch", "main", "--family", "qwen3.6-35b-a3b"],
-            ["inferRouter/Qwen3.6-35B-A3B-NVFP4@main", "GiB"],
-        ),
-        (["data", "freeze", "nope", "--tokenizer", "x"], ["nope", "sandbox", "release"]),
-        (["gate"], ["--branch"]),
-        (["report", "latest", "--format", "pdf"], ["pdf", "markdown"]),
-        (["inspect", "no/such/folder"], ["no/such/folder"]),
-        (["kl", "--branch", " "], ["empty", "fp8-head"]),
-        (["reference", "capture", "--probe", "weights"], ["weights", "canaries, kl, evals"]),
-        (["kl", "--branch", "main", "--reference-pack", "/etc"], ["/etc", "holds no reference pack"]),
-    ],
-)
-def test_bad_input_gets_one_sentence_and_exit_code_2(arguments: list[str], needles: list[str], tmp_path: Path) -> None:
-    done = commands.q36eval(*arguments, state=tmp_path)
-    assert done.returncode == 2, done.stderr
-    assert "Traceback" not in done.stderr
-    for needle in needles:
-        assert needle in done.stderr
+def test_weights_that_are_not_here_are_named_with_their_size(tmp_path: Path) -> None:
+    done = commands.q36eval("gate", "--branch", "main", "--family", "qwen3.6-35b-a3b", state=tmp_path)
+    assert (done.returncode, "Traceback" in done.stderr) == (2, False)
+    assert all(needle in done.stderr for needle in ("inferRouter/Qwen3.6-35B-A3B-NVFP4@main", "GiB"))
 
 
 def test_a_damaged_reference_is_no_fault_of_the_branch(tmp_path: Path) -> None:

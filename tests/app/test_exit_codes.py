@@ -48,18 +48,6 @@ def test_0_pass_1_fail_3_inconclusive(tmp_path: Path, weights: tuple[str, ...]) 
     assert {run.branch for run in runs(state)} == {"bf16", str(damaged)}
 
 
-def test_2_for_what_a_person_can_mend(tmp_path: Path, weights: tuple[str, ...]) -> None:
-    """Nothing is measured, and no run is begun."""
-    state, empty = tmp_path / "state", tmp_path / "empty"
-    empty.mkdir()
-    branches = (["--branch", "nope"], ["--branch", str(empty)], ["--branch", "/"])
-    for options in (*branches, ["--branch", "bf16", "--resume", "nope"], ["--branch", "bf16", "--nope"]):
-        done = commands.q36eval("gate", *options, *weights, state=state)
-        assert done.returncode == 2, options
-        assert "Traceback" not in done.stderr
-    assert runs(state) == []
-
-
 def test_no_report_of_an_earlier_gate_outlives_the_start_of_another(tmp_path: Path, weights: tuple[str, ...]) -> None:
     """A pipeline keeps whatever lies in the folder, also when the gate was interrupted."""
     state, stderr, out = tmp_path / "state", tmp_path / "stderr", tmp_path / "out"

@@ -30,33 +30,6 @@ def waived(criterion: str = "tools", expires: date = date(2026, 3, 31)) -> Waive
 
 
 @pytest.mark.long
-@pytest.mark.parametrize(
-    ("arguments", "needle"),
-    [
-        (("--criterion", "tools", "--expires", "2020-01-01"), "expired on 2020-01-01 already"),
-        (("--criterion", "tools", "--expires", "2999-01-01"), "further away than a year"),
-        (("--criterion", "tools", "--expires", "soon"), "YYYY-MM-DD"),
-        (("--expires", SOON), "--criterion, --slice or --canary"),
-        (("--criterion", "tool", "--expires", SOON), "criterion 'tool'; closest are: tools"),
-        (("--slice", "tolls", "--expires", SOON), "slice 'tolls'; closest are: tools"),
-        (("--canary", "copy-exakt", "--expires", SOON), "closest are: copy-exact"),
-        (("--criterion", "intact", "--expires", SOON), "nobody waive the criterion 'intact'"),
-        (("--criterion", "tools", "--expires", SOON, "--owner", " "), "an owner and a reason"),
-        (("--criterion", "tools", "--expires", SOON, "--branch", "mian"), "branch 'mian'; closest are: main"),
-    ],
-)
-def test_what_would_excuse_nothing_or_for_ever_is_refused(
-    tmp_path: Path, arguments: tuple[str, ...], needle: str
-) -> None:
-    history = open_history(tmp_path)
-    judge_run(history, 80, DAY)
-    done = commands.q36eval("review", "waive", *WRITTEN, *arguments, state=tmp_path)
-    assert (done.returncode, done.stderr.count("\n")) == (2, 1), done.stderr
-    assert needle in done.stderr
-    assert history.waiver_records() == []
-
-
-@pytest.mark.long
 def test_a_waiver_says_what_it_changes_and_counts_until_it_is_taken_back(tmp_path: Path) -> None:
     history = open_history(tmp_path)
     passed = judge_run(history, 0, DAY)
