@@ -12,8 +12,10 @@ from unittest import mock
 import click
 
 
-def q36eval(*arguments: str, state: Path, **environment: str) -> subprocess.CompletedProcess[str]:
-    """What the program of that name does with these arguments, its exit code, and what it wrote."""
+def q36eval(
+    *arguments: str, state: Path, code: int | None = None, **environment: str
+) -> subprocess.CompletedProcess[str]:
+    """What the program of that name does with these arguments, its exit code, which is `code`, and what it wrote."""
     from q36eval.app.cli import main
 
     out, err = io.StringIO(), io.StringIO()
@@ -26,9 +28,10 @@ def q36eval(*arguments: str, state: Path, **environment: str) -> subprocess.Comp
         try:
             main()
         except SystemExit as left:
-            code = left.code
-    assert isinstance(code, int)
-    return subprocess.CompletedProcess(arguments, code, out.getvalue(), err.getvalue())
+            ended = left.code
+    assert isinstance(ended, int)
+    assert code in (None, ended), err.getvalue()
+    return subprocess.CompletedProcess(arguments, ended, out.getvalue(), err.getvalue())
 
 
 def command_tree() -> dict[str, click.Command]:

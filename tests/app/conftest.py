@@ -16,6 +16,7 @@ from q36eval.probes import Progress
 from q36eval.records import ProbeName
 from q36eval.run.measure import measure
 from q36eval.run.request import Request
+from tests.app.judged_runs import open_history
 from tests.app.weights_gates import POLICY, SKIPPING
 from tests.once import built_once
 
@@ -72,6 +73,11 @@ def with_reference(
         return state
 
     return start
+
+
+@pytest.fixture
+def history(tmp_path: Path) -> History:
+    return open_history(tmp_path)
 
 
 @pytest.fixture

@@ -32,15 +32,13 @@ def test_it_says_where_everything_lies_and_why(tmp_path: Path) -> None:
 @pytest.mark.parametrize("state", ["a-file", "a-file/below"])
 def test_a_state_that_cannot_be_written_is_a_problem(state: str, tmp_path: Path) -> None:
     (tmp_path / "a-file").touch()
-    done = commands.q36eval("doctor", state=tmp_path / state)
-    assert done.returncode == 2
+    done = commands.q36eval("doctor", state=tmp_path / state, code=2)
     assert "cannot be written" in done.stdout
     assert "--state" in done.stdout
 
 
 def test_a_database_url_is_not_printed(tmp_path: Path) -> None:
-    done = commands.q36eval("doctor", state=tmp_path, Q36EVAL_HISTORY="postgresql://me:s3cret@db/history")
-    assert done.returncode == 0
+    done = commands.q36eval("doctor", state=tmp_path, Q36EVAL_HISTORY="postgresql://me:s3cret@db/history", code=0)
     assert "s3cret" not in done.stdout + done.stderr
     assert "the database that Q36EVAL_HISTORY names" in done.stdout
 

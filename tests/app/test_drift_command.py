@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from q36eval.history import History
 from tests import commands
-from tests.app.judged_runs import judge_run, open_history
+from tests.app.judged_runs import judge_run
 from tests.q36eval.gate.evidence import small_policy
 
 DAY = date(2026, 3, 1)
@@ -15,8 +16,7 @@ TOOLS = "canaries.failure_rate[tools]"
 
 
 @pytest.mark.long
-def test_exit_codes_without_a_blessing_stable_drifting_and_accepted(tmp_path: Path) -> None:
-    history = open_history(tmp_path)
+def test_exit_codes_without_a_blessing_stable_drifting_and_accepted(history: History, tmp_path: Path) -> None:
 
     def drift(*options: str):
         return commands.q36eval("drift", "--branch", "main", *options, state=tmp_path)
@@ -42,8 +42,7 @@ def test_exit_codes_without_a_blessing_stable_drifting_and_accepted(tmp_path: Pa
 
 
 @pytest.mark.long
-def test_without_a_branch_all_are_reported_and_the_worst_blessed_one_decides(tmp_path: Path) -> None:
-    history = open_history(tmp_path)
+def test_without_a_branch_all_are_reported_and_the_worst_blessed_one_decides(history: History, tmp_path: Path) -> None:
     assert commands.q36eval("drift", state=tmp_path).returncode == 3
     for branch, broken in (("apart", [2] * 2), ("main", [2] * 4), ("fp8-head", [2, 2, 2, 60, 60, 60])):
         runs = [judge_run(history, count, DAY, branch=branch) for count in broken]

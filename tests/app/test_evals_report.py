@@ -16,6 +16,7 @@ from q36eval.gate import decide
 from q36eval.history import History, RunRecord
 from q36eval.records import Answer, ItemOutcome, ProbeName
 from q36eval.reports import Document, to_json, to_markdown
+from tests.outcomes import outcome
 from tests.q36eval.gate.evidence import only
 
 HOSTILE = "[red]<script>alert(1)</script>\x1b[31m\u202e ![x](http://x/y)"
@@ -42,16 +43,8 @@ def choice(number: int, margins: tuple[float, float], subject: str) -> ItemOutco
 
 
 def item(number: int, group: str, stratum: str, branch: Answer, reference: Answer, **fields: Any) -> ItemOutcome:
-    return ItemOutcome(
-        probe=ProbeName.EVALS,
-        group=group,
-        item_key=f"{group}{number:060}",
-        cluster=f"{group} {number}",
-        stratum=stratum,
-        branch=branch,
-        reference=reference,
-        **fields,
-    )
+    known = {"group": group, "item_key": f"{group}{number:060}", "stratum": stratum}
+    return outcome(ProbeName.EVALS, f"{group} {number}", branch, reference, **known, **fields)
 
 
 PLANNED = [

@@ -47,8 +47,7 @@ def nothing_computed(monkeypatch: pytest.MonkeyPatch) -> None:
     ids=lambda command: command[0],
 )
 def test_a_plan_is_printed_and_nothing_is_measured_or_written(command: tuple[str, ...], tmp_path: Path) -> None:
-    done = q36eval(*command, "--plan", state=tmp_path / "state")
-    assert done.returncode == 0, done.stderr
+    done = q36eval(*command, "--plan", state=tmp_path / "state", code=0)
     assert "2,048 tokens scored and 192 answers at a time" in done.stdout
     assert "decoded weights take 12 MiB" in done.stdout
     assert "140 texts of" in done.stdout

@@ -239,8 +239,7 @@ def test_show_and_verify(pack: Path, copy: Path, tmp_path: Path) -> None:
     body["perturbations"][0]["slices"]["all"]["kl"] = 1e-12  # a figure that was altered is damage too
     floor.write_text(json.dumps(body))
     flip(shard)
-    verified = q36eval("reference", "show", "--verify", str(copy), state=tmp_path)
-    assert verified.returncode == 1
+    verified = q36eval("reference", "show", "--verify", str(copy), state=tmp_path, code=1)
     assert [line.partition(":")[0] for line in verified.stdout.splitlines()] == ["damaged"] * 2
     assert [name for name in (shard.name, floor.name) if name not in verified.stdout] == []
     next(copy.glob("*/pack.json")).unlink()
@@ -257,8 +256,7 @@ def test_a_pack_without_its_floor_is_unfinished_and_judges_nothing(gate: PackGat
         gate(folder_of("main"), copy)
     assert refused.value.exit_code == 2
     assert gate.figures(gate(folder_of("main"), copy, policy=None))["kl.kl_divergence[all]"] > 0
-    verified = q36eval("reference", "show", "--verify", str(copy), state=tmp_path)
-    assert verified.returncode == 2
+    verified = q36eval("reference", "show", "--verify", str(copy), state=tmp_path, code=2)
     assert sentence in verified.stderr
     (row,) = json.loads(q36eval("reference", "show", str(copy), "--json", state=tmp_path).stdout)["captures"]
     assert (row["state"], row["lacking"]) == ("unfinished", sentence)

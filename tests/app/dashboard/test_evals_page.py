@@ -11,6 +11,7 @@ from written_history import HOSTILE
 from q36eval.app.figures.evals import answer_choices, flips_of
 from q36eval.history import History
 from q36eval.records import Answer, ItemOutcome, ProbeName
+from tests.outcomes import outcome
 from tests.q36eval.gate.evidence import accuracy
 
 
@@ -20,17 +21,9 @@ def answer(score: float, text: str, *log_likelihoods: float) -> Answer:
 
 
 def item(number: int, reference: Answer, branch: Answer) -> ItemOutcome:
-    return ItemOutcome(
-        probe=ProbeName.EVALS,
-        group="mmlu",
-        item_key=f"{number:02d}".ljust(64, "f"),
-        cluster=str(number),
-        stratum="law",
-        prompt=f"Question {number} {HOSTILE}",
-        expected="A",
-        reference=reference,
-        branch=branch,
-    )
+    key, prompt = f"{number:02d}".ljust(64, "f"), f"Question {number} {HOSTILE}"
+    of_law = {"group": "mmlu", "item_key": key, "stratum": "law", "prompt": prompt, "expected": "A"}
+    return outcome(ProbeName.EVALS, str(number), branch, reference, **of_law)
 
 
 ITEMS = [

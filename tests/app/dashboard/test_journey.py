@@ -8,8 +8,9 @@ from urllib.parse import parse_qsl
 import pytest
 from driving import answers_of
 
+from q36eval.history import History
 from q36eval.records import Verdict
-from tests.app.judged_runs import judge_flips, open_history
+from tests.app.judged_runs import judge_flips
 
 
 def follow(visit: Callable[..., Any], path: Path, app: Any, label: str) -> Any:
@@ -19,8 +20,7 @@ def follow(visit: Callable[..., Any], path: Path, app: Any, label: str) -> Any:
 
 
 @pytest.mark.long
-def test_from_a_red_verdict_to_the_flipped_token_to_a_pass(visit: Callable[..., Any], tmp_path: Path) -> None:
-    history = open_history(tmp_path)
+def test_from_a_red_verdict_to_the_flipped_token_to_a_pass(history: History, visit: Callable[..., Any]) -> None:
     path = Path(history.name)
     run = judge_flips(history, {"json": 0, "tools": 0, "shops": 1}, family="mine")
 

@@ -24,8 +24,7 @@ from tests.raising import raises
 
 def exported(state: Path, *arguments: str) -> Path:
     file = state / "runs.zip"
-    done = commands.q36eval("history", "export", *(arguments or ("--all",)), "--out", str(file), state=state)
-    assert done.returncode == 0, done.stderr
+    commands.q36eval("history", "export", *(arguments or ("--all",)), "--out", str(file), state=state, code=0)
     return file
 
 
@@ -135,8 +134,7 @@ def test_an_import_killed_at_any_moment_leaves_no_run_in_half_and_is_whole_when_
             *("history", "import", str(archive)), state=there, stderr=tmp_path / "stderr", before=kill_after
         )
         killed += child.wait() == -signal.SIGPROF
-        done = commands.q36eval("history", "list", "--json", state=there)
-        assert done.returncode == 0, done.stdout + done.stderr
+        done = commands.q36eval("history", "list", "--json", state=there, code=0)
         if any(each["id"] == run.id for each in json.loads(done.stdout)["runs"]):
             assert whole_run(open_history(there), run.id) == whole_run(open_history(here), run.id)
     assert killed, "every import ended before it was killed"
