@@ -34,6 +34,12 @@ def q36eval(
     return subprocess.CompletedProcess(arguments, ended, out.getvalue(), err.getvalue())
 
 
+def program(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """The real program in a process of its own."""
+    command = [sys.executable, "-c", "from q36eval.app.cli import main; main()", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, env={**os.environ, **environment}, check=False)
+
+
 def command_tree() -> dict[str, click.Command]:
     """Every command and group of the program by what a user types; the program itself first."""
     from q36eval.app.cli.main import program

@@ -1,5 +1,6 @@
-"""Gates of the sandbox's branches within this process, in a state of their own."""
+"""Gates of the sandbox's branches within this process, in a state of their own; branches that a test damages."""
 
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,9 +12,28 @@ from q36eval.history import History, RunRecord
 from q36eval.probes import Progress
 from q36eval.run.measure import measure
 from q36eval.run.request import Request, Target
+from tests.q36eval.checkpoints.inspection.damage import Damage, edit_json
 
 REPOSITORY = Path(__file__).parents[2]
 SANDBOX = REPOSITORY / "data" / "sandbox"
+
+
+def copied(source: Path, target: Path, damage: Damage = lambda folder: None) -> Path:
+    """A copy of a checkpoint's folder, damaged."""
+    shutil.copytree(source, target)
+    damage(target)
+    return target
+
+
+def two_tokens_swapped(folder: Path) -> None:
+    """Another tokenizer, of as many tokens."""
+
+    def swap(tokenizer: dict[str, Any]) -> None:
+        vocabulary = tokenizer["model"]["vocab"]
+        one, other = list(vocabulary)[300:302]
+        vocabulary[one], vocabulary[other] = vocabulary[other], vocabulary[one]
+
+    edit_json(folder, "tokenizer.json", swap)
 
 
 class Heard(Progress):

@@ -21,6 +21,7 @@ from q36eval.canaries.summary import summarize_outcomes
 from q36eval.history import History, RunRecord
 from q36eval.records import Answer, ItemOutcome, Measurement
 from tests.app.canary_records import HOSTILE, answer, item, outcomes
+from tests.app.dashboard.written_history import record
 
 
 def measured(items: list[ItemOutcome]) -> list[Measurement]:
@@ -32,11 +33,9 @@ def measured(items: list[ItemOutcome]) -> list[Measurement]:
 
 @pytest.fixture
 def run(tmp_path: Path) -> tuple[History, RunRecord]:
-    history = History.open(tmp_path / "history.sqlite")
-    begun = history.start_run(family="sandbox", branch="fp8-head", identity=None, reference_identity=None)
-    history.add_items(begun.id, outcomes())
-    history.add_measurements(begun.id, measured(outcomes()))
-    return history, history.finish_run(begun.id)
+    path = tmp_path / "history.sqlite"
+    done = record(path, outcomes(), measured(outcomes()))
+    return History.open(path), done
 
 
 def test_the_summary_names_what_flipped_and_why(run: Any, capsys: Any, monkeypatch: Any) -> None:

@@ -1,7 +1,6 @@
 """The command line as a person meets it: exit codes, one sentence, lists of valid names."""
 
 import json
-import os
 import shutil
 import subprocess
 import sys
@@ -13,17 +12,6 @@ import pytest
 from tests import commands
 
 DATA = Path(__file__).parents[2] / "data"
-
-
-def q36eval(*arguments: str, state: Path) -> subprocess.CompletedProcess[str]:
-    """Run the real program in a process of its own."""
-    return subprocess.run(
-        [sys.executable, "-c", "from q36eval.app.cli import main; main()", *arguments],
-        capture_output=True,
-        text=True,
-        env={**os.environ, "Q36EVAL_STATE": str(state)},
-        check=False,
-    )
 
 
 @pytest.mark.long
@@ -99,7 +87,7 @@ def test_an_unsupported_architecture_is_refused_before_anything_else(command: tu
 def test_an_error_has_its_code_on_stderr_and_in_one_json_document(
     arguments: tuple[str, ...], code: str, tmp_path: Path
 ) -> None:
-    ended = q36eval(*arguments, state=tmp_path)
+    ended = commands.program(*arguments, Q36EVAL_STATE=str(tmp_path))
     error = json.loads(ended.stdout)["error"]
     assert (error["code"], error["exit_code"], ended.returncode) == (code, 2, 2)
     assert ended.stderr.splitlines()[-1] == f"q36eval: {error['message']} [{code}]"

@@ -56,13 +56,7 @@ def test_it_says_its_version(command: list[str], tmp_path: Path) -> None:
 def test_a_torch_that_cannot_be_loaded_is_named_without_a_traceback(tmp_path: Path) -> None:
     (tmp_path / "torch.py").write_text("raise OSError('libcudart.so.13: cannot open shared object file')\n")
     path = os.pathsep.join([str(tmp_path), str(REPOSITORY)])
-    done = subprocess.run(
-        [sys.executable, "-c", "from q36eval.app.cli import main; main()", "doctor"],
-        env=os.environ | {"PYTHONPATH": path, "Q36EVAL_STATE": str(tmp_path / "state")},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = commands.program("doctor", PYTHONPATH=path, Q36EVAL_STATE=str(tmp_path / "state"))
     assert done.returncode == 2
     assert "libcudart" in done.stdout + done.stderr
     assert "Traceback" not in done.stdout + done.stderr

@@ -26,12 +26,16 @@ def history(tmp_path: Path) -> History:
 
 
 def test_few_metrics_are_followed_as_among_all(history: History) -> None:
+    """Of what was not asked nothing is said."""
     every = drift_of(history, *MAIN)
     key = "canaries.failure_rate[tools]"
     one = followed(history, standing_drift(history, *MAIN), [key])
     assert one == [metric for metric in every.metrics if metric.key == key]
     assert one[0].points
     assert followed(history, every, []) == []
+    found = drift_of(history, *MAIN, containing="failure")
+    assert (found.watched, found.never_measured) == (1, ())
+    assert "never measured" not in found.statement
 
 
 def test_runs_that_never_ended_do_not_hide_the_newest_verdict(
@@ -43,12 +47,6 @@ def test_runs_that_never_ended_do_not_hide_the_newest_verdict(
         history.start_run(family="sandbox", branch="main", identity=None, reference_identity=None)
     assert before
     assert drifting.judged_keys(history, *MAIN) == before
-
-
-def test_of_what_was_not_asked_nothing_is_said(history: History) -> None:
-    found = drift_of(history, *MAIN, containing="failure")
-    assert (found.watched, found.never_measured) == (1, ())
-    assert "never measured" not in found.statement
 
 
 def test_a_newest_run_that_did_not_measure_it_is_not_stable(history: History) -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 from rich.cells import cell_len
 from rich.console import Console
 
-from q36eval.gate import GateReport, Waiver
+from q36eval.gate import Waiver
 from q36eval.gate.declaration import DECLARED, Declaration, recorded_policy_sha256
 from q36eval.gate.report import CriterionVerdict, SignOff, Stage, StageState
 from q36eval.history import RunRecord
@@ -41,20 +41,16 @@ def passed(since: Since = Since(), **changes: object) -> Document:  # noqa: B008
     return gate("gptq-int4", since, **changes)
 
 
-def report_of(document: Document) -> GateReport:
-    return document.report
-
-
 def waived() -> Document:
     document = gate("int2-experts")
     waiver = Waiver(owner="eva", reason="served without tools", criterion="kl", expires=date(2026, 12, 24))
     criteria = tuple(
         one.model_copy(update={"waived_by": (waiver,) if one.verdict != "PASS" else ()})
-        for one in report_of(document).criteria
+        for one in document.report.criteria
     )
     lanes = tuple(
         lane.model_copy(update={"verdict": Verdict.PASS, "headline": "PASS with waivers", "decisive": ()})
-        for lane in report_of(document).lanes
+        for lane in document.report.lanes
     )
     now = {"verdict": Verdict.PASS, "headline": "PASS with waivers", "exit_code": 0, "decisive": ()}
     return gate("int2-experts", criteria=criteria, lanes=lanes, **now)

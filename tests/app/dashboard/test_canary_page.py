@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from driving import answers_of, markup_of, tables_of
-from written_history import POLICY, measured
+from written_history import POLICY, measured, record
 
 from q36eval.app.figures.answers import Held, diff_pieces
 from q36eval.app.figures.canaries import CanaryRun, must_pass_rows
@@ -107,12 +107,7 @@ def test_a_confirmed_flip_is_one_that_the_gate_counts_in_that_lane() -> None:
 def recorded(tmp_path: Path) -> tuple[Path, str]:
     """A history with one run of all these outcomes."""
     path = tmp_path / "history.sqlite"
-    history = History.open(path)
-    begun = history.start_run(family="sandbox", branch="fp8-head", identity=None, reference_identity=None)
-    history.add_items(begun.id, outcomes())
-    history.finish_run(begun.id)
-    history.close()
-    return path, begun.id
+    return path, record(path, outcomes()).id
 
 
 @pytest.mark.long

@@ -6,10 +6,9 @@ from typing import Any
 
 import pytest
 from driving import answers_of, markup_of
-from written_history import HOSTILE
+from written_history import HOSTILE, record
 
 from q36eval.app.figures.evals import answer_choices, flips_of
-from q36eval.history import History
 from q36eval.records import Answer, ItemOutcome, ProbeName
 from tests.outcomes import outcome
 from tests.q36eval.gate.evidence import accuracy
@@ -37,13 +36,8 @@ ITEMS = [
 @pytest.fixture
 def recorded(tmp_path: Path) -> tuple[Path, str]:
     path = tmp_path / "history.sqlite"
-    history = History.open(path)
-    run = history.start_run(family="sandbox", branch="fp8-head", identity=None, reference_identity=None)
-    history.add_items(run.id, ITEMS)
-    history.add_measurements(run.id, [accuracy([0, 1, 0, 1], [1, 0, 1, 1], name) for name in ("mmlu", "mmlu/law")])
-    history.finish_run(run.id)
-    history.close()
-    return path, run.id
+    found = [accuracy([0, 1, 0, 1], [1, 0, 1, 1], name) for name in ("mmlu", "mmlu/law")]
+    return path, record(path, ITEMS, found).id
 
 
 @pytest.mark.long
