@@ -1,6 +1,7 @@
 """Gates of the sandbox's branches within this process, in a state of their own; branches that a test damages."""
 
 import shutil
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -37,14 +38,16 @@ def two_tokens_swapped(folder: Path) -> None:
 
 
 class Heard(Progress):
-    """Writes down the stages and the notes that it is told."""
+    """Writes down the stages and the notes that it is told, and calls back when a stage begins."""
 
-    def __init__(self) -> None:
+    def __init__(self, begun: Callable[[str], object] = lambda title: None) -> None:
+        self._begun = begun
         self.stages: list[str] = []
         self.said: list[str] = []
 
     def stage(self, title: str, total: int) -> None:
         self.stages.append(title)
+        self._begun(title)
 
     def note(self, sentence: str) -> None:
         self.said.append(sentence)

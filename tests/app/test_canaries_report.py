@@ -72,12 +72,10 @@ def test_details_of_any_shape_are_borne(odd: Any) -> None:
 
 
 def test_a_margin_that_is_no_number_is_the_most_at_risk() -> None:
+    """Flips lead with lost must-pass prompts."""
     items = [item(f"d/{nats}", answer(1.0, nats=3.0), answer(1.0, nats=nats)) for nats in (0.2, math.nan, 0.6, -1.0)]
     assert [one.cluster for one in at_risk(items)] == ["d/nan", "d/-1.0", "d/0.2"]
     assert "nan nats" in (margin_words(items[1]) or "")
-
-
-def test_flips_lead_with_lost_must_pass_prompts() -> None:
     assert [one.cluster for one in flips(outcomes())] == ["fixed/flip", "fixed/unstable", "discount/3", "discount/4"]
 
 

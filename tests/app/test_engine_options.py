@@ -13,16 +13,12 @@ OPENING = ("gate", "kl", "evals", "canaries", "attribute", "reference capture")
 COMMANDS = command_tree()
 
 
-def options_of(name: str) -> set[str]:
-    return {each.opts[0] for each in COMMANDS[f"q36eval {name}"].params if each.param_type_name == "option"}
-
-
 @pytest.mark.parametrize("name", OPENING)
 def test_every_option_of_an_engine_is_on_every_command_that_opens_one(name: str) -> None:
     of_reference = name == "reference capture"
     described = EngineOptions.described().values()
     flags = {each.flag for each in described if each.flag and not (of_reference and each.of_branch)}
-    assert flags <= options_of(name)
+    assert flags <= {each.opts[0] for each in COMMANDS[f"q36eval {name}"].params if each.param_type_name == "option"}
     with COMMANDS[f"q36eval {name}"].make_context(name, [], resilient_parsing=True) as context:
         text = COMMANDS[f"q36eval {name}"].get_help(context)
     assert all(f"{each.name}=" in text for each in described if each.flag is None)

@@ -21,18 +21,15 @@ from sqlalchemy import Engine, event
 from q36eval.history import EventKind, History, RunState
 from q36eval.records import Verdict
 from tests import commands, forked
+from tests.app.sandbox_gates import REPOSITORY, copied
 from tests.app.weights_gates import SKIPPING, runs, said
 from tests.branches import folder_of
-
-REPOSITORY = Path(__file__).parents[2]
-SANDBOX = REPOSITORY / "data" / "sandbox"
 
 
 def test_0_pass_1_fail_3_inconclusive(tmp_path: Path, weights: tuple[str, ...]) -> None:
     state = tmp_path / "state"
     assert commands.q36eval("gate", "--branch", "bf16", *weights, state=state).returncode == 0
-    damaged = tmp_path / "damaged"
-    shutil.copytree(folder_of("main"), damaged)
+    damaged = copied(folder_of("main"), tmp_path / "damaged")
     os.truncate(damaged / "model.safetensors", (damaged / "model.safetensors").stat().st_size - 1000)
     assert commands.q36eval("gate", "--branch", str(damaged), *weights, state=state).returncode == 1
     # the worst of several branches, whichever order they are in
@@ -112,8 +109,7 @@ def test_names_are_inert_in_every_sentence(tmp_path: Path, weights: tuple[str, .
 
 def test_4_where_the_machine_and_not_the_branch_is_at_fault(tmp_path: Path, weights: tuple[str, ...]) -> None:
     """A file that may not be read proves nothing of the branch: never FAIL."""
-    unreadable = tmp_path / "unreadable"
-    shutil.copytree(folder_of("main"), unreadable)
+    unreadable = copied(folder_of("main"), tmp_path / "unreadable")
     (unreadable / "model.safetensors").chmod(0)
     state, stderr = tmp_path / "state", tmp_path / "stderr"
     child = forked.start(

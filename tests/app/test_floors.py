@@ -15,21 +15,15 @@ from q36eval.kl.floor_file import load_floor, measurements
 from q36eval.kl.probe import KLProbe
 from q36eval.records import Verdict
 from tests.app.sandbox_gates import REPOSITORY, Gates, Heard
+from tests.app.weights_gates import kl
 from tests.raising import raises
 
 pytestmark = pytest.mark.long
 
-POLICY = """
-name: test
-criteria:
-  - {id: kl, probe: kl, metric: kl_divergence,
-     margin: {kind: max_value, value: MARGIN, source: x}, lanes: [structured, freeform], min_clusters: 8}
-"""
-
 
 def gate(paths: Paths, margin: float, progress: Heard) -> RunRecord:
     """One branch on a few documents, under a policy of that margin; a floor of a few tokens."""
-    return Gates(paths.state, POLICY.replace("MARGIN", f"{margin:f}"))("gptq-int4", progress=progress)
+    return Gates(paths.state, f"name: test\ncriteria:\n{kl(margin)}")("gptq-int4", progress=progress)
 
 
 @pytest.fixture(scope="module", autouse=True)

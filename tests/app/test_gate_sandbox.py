@@ -16,20 +16,15 @@ from q36eval.kl.probe import KLProbe
 from q36eval.records import ItemOutcome, Measurement, ProbeFailure, ProbeName, Verdict
 from tests.app.judged_runs import report_of
 from tests.app.sandbox_gates import SANDBOX, Gates, copied, two_tokens_swapped
+from tests.app.weights_gates import POLICY as WEIGHTS
+from tests.app.weights_gates import kl
 from tests.branches import folder_of
 from tests.q36eval.checkpoints.inspection.damage import edit
 from tests.raising import raises
 
 PACKED = "model.layers.2.self_attn.o_proj.weight_packed"
 BUILD_PROBES = q36eval.run.preflight.build_probes
-POLICY = """
-name: test
-criteria:
-  - {id: intact, probe: weights, metric: integrity_faults,
-     margin: {kind: max_count, value: 0, source: x}, lanes: [structured], waivable: false}
-  - {id: kl, probe: kl, metric: kl_divergence,
-     margin: {kind: max_value, value: 0.03, source: x}, lanes: [structured, freeform], min_clusters: 8}
-"""
+POLICY = WEIGHTS.replace("[structured, freeform]", "[structured]") + kl(0.03)
 
 
 @pytest.fixture(scope="module")

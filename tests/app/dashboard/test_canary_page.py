@@ -112,6 +112,7 @@ def recorded(tmp_path: Path) -> tuple[Path, str]:
 
 @pytest.mark.long
 def test_the_page_shows_them_and_no_text_acts(recorded: tuple[Path, str], visit: Callable[..., Any]) -> None:
+    """A link leads to one question, and a choice ends it."""
     path, run = recorded
     app = visit(path, "canaries", run=run)
     texts = "\n".join(element.value for element in app.text)
@@ -136,13 +137,6 @@ def test_the_page_shows_them_and_no_text_acts(recorded: tuple[Path, str], visit:
     app = app.selectbox(key="outcome").set_value("unstable").run()
     assert not app.exception
     assert "1 of 10" in app.caption[0].value
-
-
-@pytest.mark.long
-def test_a_link_leads_to_one_question_and_a_choice_ends_it(
-    recorded: tuple[Path, str], visit: Callable[..., Any]
-) -> None:
-    path, run = recorded
     app = visit(path, "canaries", run=run, item="discount/3")
     assert len(answers_of(app)) == 1
     app = app.button(key="canary_all").click().run()
