@@ -109,7 +109,11 @@ class Place:
 @pytest.fixture(scope="module")
 def setting() -> dict[str, Any]:
     """What every watch is set to."""
-    return {"family": load_family("sandbox", PATHS), "policy": read_policy(PATHS.policies / "watch.yaml"), "folder": SANDBOX}
+    return {
+        "family": load_family("sandbox", PATHS),
+        "policy": read_policy(PATHS.policies / "watch.yaml"),
+        "folder": SANDBOX,
+    }
 
 
 @pytest.fixture
