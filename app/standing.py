@@ -354,6 +354,8 @@ def _without_verdict(judged: Sequence[RunSummary], rules: Rules) -> LaneStanding
 
 def _decided(own: StandingVerdict, lane: Lane, report: GateReport | None, stale: str | None) -> LaneStanding:
     run, verdict = own.run, own.run.lanes[lane]
+    if verdict is Verdict.NOT_JUDGED:
+        return LaneStanding(Standing.NOT_JUDGED, "The reference cannot do its tasks.", run)
     if verdict is not Verdict.PASS:
         standing = Standing.BLOCKED if verdict is Verdict.FAIL else Standing.INCONCLUSIVE
         return LaneStanding(standing, _open_words(verdict, report, lane), run)

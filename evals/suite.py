@@ -136,17 +136,26 @@ class EvalSuite(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     name: str
-    data: str
+    data: str = ""
+    """The folder of its frozen data; a suite without groups has none."""
     policy: str | None = None
     """The policy that it is judged by where none is named; by default the family's own."""
-    max_length: int = Field(ge=16)
+    max_length: int = Field(default=4096, ge=16)
     block_items: int = Field(default=300, ge=1)
     """About so many items of a group are asked between two looks at whether its criteria are settled."""
     seed: int = 1234
     """Of few-shot draws, choices that tasks shuffle, subsets and RULER; the default is lm-eval's for few-shot draws."""
     sources: dict[str, HubSource] = Field(default_factory=dict)
     """Repository on the hub -> what is known of it."""
-    groups: tuple[TaskGroup, ...] = Field(min_length=1)
+    canaries: str | None = None
+    """The set of shipped canaries that it asks; by default the Czech and English one."""
+    groups: tuple[TaskGroup, ...]
+
+    @model_validator(mode="after")
+    def _asks_something(self) -> Self:
+        if not self.groups and self.canaries is None:
+            raise ValueError("give groups, or the canaries of a suite that has none")
+        return self
 
     @model_validator(mode="after")
     def _datasets_are_sources(self) -> Self:

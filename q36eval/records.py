@@ -52,11 +52,13 @@ class Lane(StrEnum):
 
 
 class Verdict(StrEnum):
-    """The gate's answer, per criterion, per lane and overall."""
+    """The gate's answer per lane and overall; NOT_JUDGED is a lane's alone."""
 
     PASS = "PASS"
     FAIL = "FAIL"
     INCONCLUSIVE = "INCONCLUSIVE"
+    NOT_JUDGED = "NOT_JUDGED"
+    """The reference cannot do the task, so that no comparison shows anything."""
 
 
 class Direction(StrEnum):
@@ -418,21 +420,22 @@ class ItemOutcome(Record):
 
 class ProbeFailure(Record):
     """A probe that gave no figures. `crashed`: the engine or the probe broke; `skipped`: it was not to run;
-    `unmeasurable`: the engine cannot give what it needs."""
+    `unmeasurable`: the engine cannot give what it needs; `unsuited`: the reference cannot be asked it."""
 
     probe: ProbeName
     reason: str
-    kind: Literal["crashed", "skipped", "unmeasurable"]
+    kind: Literal["crashed", "skipped", "unmeasurable", "unsuited"]
 
     @property
     def of_the_engine(self) -> bool:
         """Whether it was to run and could not: the gate then ends with 4."""
-        return self.kind != "skipped"
+        return self.kind not in ("skipped", "unsuited")
 
     @property
     def words(self) -> str:
         """What became of the probe, and why; its name goes before."""
-        became = "cannot be measured with this engine" if self.kind == "unmeasurable" else self.kind
+        words = {"unmeasurable": "cannot be measured with this engine", "unsuited": "does not suit the reference"}
+        became = words.get(self.kind, self.kind)
         return f"{became}: {self.reason}"
 
 

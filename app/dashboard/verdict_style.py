@@ -36,6 +36,7 @@ _LOOKS = {
     "FAIL": Look("✗", "FAIL", "red"),
     "INCONCLUSIVE": Look("?", "INCONCLUSIVE", "orange"),
     "NOT_MEASURED": Look("∅", "NOT MEASURED", "violet"),
+    "NOT_JUDGED": Look("–", "NOT JUDGED", "gray"),
 }
 
 NO_VERDICT = Look("–", "NO VERDICT", "gray")

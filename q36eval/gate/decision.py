@@ -8,6 +8,7 @@ from q36eval.gate.attempts import Tried, attempts_of
 from q36eval.gate.evidence import Evidence
 from q36eval.gate.headroom import accepted, clearest_first, held_back, nearest, to_turn
 from q36eval.gate.integrity import believed, drifts, with_integrity
+from q36eval.gate.judgement import is_unable
 from q36eval.gate.margins import held_words, margins_held, with_thresholds
 from q36eval.gate.policy import Criterion, Policy
 from q36eval.gate.report import (
@@ -67,6 +68,9 @@ def decide(
     implausible gain (`gate.headroom`); a signature turns nothing but these. It is required too where the policy
     allows fewer attempts than were made.
 
+    A criterion `where_able` that the reference cannot do is NOT_JUDGED and decides nothing; a lane of which no such
+    criterion is judged is NOT_JUDGED. One that the policy requires lets nothing pass (exit code 4).
+
     Of a policy whose purpose is a pre-check nothing passes: it finds damage (FAIL) or NOTHING FOUND, which is
     INCONCLUSIVE, exit code 3, so that no pipeline releases by it.
     """
@@ -80,9 +84,15 @@ def decide(
     decided = [accepted(held_back(result), signed_by) for result in _verdicts(policy, judged)]
     results, notes = apply_waivers(policy, decided, waivers, on, evidence)
     blocking = [result for result in results if result.tier == "blocking"]
-    lanes = tuple(_lane_result(lane, blocking, asked_for) for lane in policy.lanes)
+    unable = _not_judged(policy, results)
+    lanes = tuple(_lane_result(lane, blocking, asked_for, unable.get(lane)) for lane in policy.lanes)
     verdict, decisive, waived = _combine(blocking, asked_for)
-    unguarded = [] if decisive else [lane.lane for lane in lanes if lane.verdict is not Verdict.PASS]
+    lacking = [lane for lane in policy.required or policy.lanes if lane in unable]
+    if lacking and verdict is not Verdict.FAIL:
+        verdict = Verdict.INCONCLUSIVE
+        decisive = (*decisive, *dict.fromkeys(name for lane in lacking for name in unable[lane]))
+    open_lanes = (lane for lane in lanes if lane.verdict not in (Verdict.PASS, Verdict.NOT_JUDGED))
+    unguarded = [] if decisive else [lane.lane for lane in open_lanes]
     if unguarded:
         verdict = Verdict.INCONCLUSIVE
         notes += [f"lane {lane} has no blocking criterion left that was not waived" for lane in unguarded]
@@ -96,12 +106,13 @@ def decide(
     if pre_check:
         lanes = tuple(_of_pre_check(lane) for lane in lanes)
     headline = _headline(f"{NOTHING_FOUND} (pre-check, not a release)" if nothing_found else verdict, waived)
+    headline += f", {' and '.join(unable)} not judged" if unable else ""
     return GateReport(
         policy=policy.name,
         purpose=policy.purpose,
         verdict=verdict,
         headline=headline + (", awaiting sign-off" if awaiting else ""),
-        exit_code=int(_exit_code(verdict, blocking)),
+        exit_code=int(_exit_code(verdict, blocking, lacking)),
         decisive=decisive,
         waived=waived,
         lanes=lanes,
@@ -136,7 +147,8 @@ def _verdicts(policy: Policy, judged: list[CriterionResult]) -> list[CriterionRe
 
 def _verdict(criterion: Criterion, result: CriterionResult, p_fail_adjusted: float, alpha: float) -> CriterionResult:
     if result.verdict is CriterionVerdict.NOT_MEASURED:
-        return result
+        unable = criterion.where_able and is_unable(result)
+        return result.model_copy(update={"verdict": CriterionVerdict.NOT_JUDGED}) if unable else result
     inside = result.p_pass <= 1.0 - criterion.confidence
     outside = p_fail_adjusted <= alpha
     # no bound decides where the evidence contradicts itself, or where a margin lies below the noise floor
@@ -164,7 +176,19 @@ def _verdict(criterion: Criterion, result: CriterionResult, p_fail_adjusted: flo
     return result.model_copy(update={**update, "p_fail_adjusted": p_fail_adjusted, "to_turn": distance})
 
 
-def _lane_result(lane: Lane, blocking: list[CriterionResult], asked_for: Collection[str]) -> LaneResult:
+def _not_judged(policy: Policy, results: Sequence[CriterionResult]) -> dict[Lane, tuple[str, ...]]:
+    """The lanes of which no criterion `where_able` is judged, each with those criteria."""
+    judged = {result.id: result.verdict is not CriterionVerdict.NOT_JUDGED for result in results}
+    able = [c for c in policy.criteria if c.where_able and c.tier == "blocking"]
+    of = {lane: tuple(c.id for c in able if lane in c.lanes) for lane in policy.lanes}
+    return {lane: ids for lane, ids in of.items() if ids and not any(judged[name] for name in ids)}
+
+
+def _lane_result(
+    lane: Lane, blocking: list[CriterionResult], asked_for: Collection[str], unable: tuple[str, ...] | None
+) -> LaneResult:
+    if unable is not None:
+        return LaneResult(lane=lane, verdict=Verdict.NOT_JUDGED, headline="NOT JUDGED", decisive=unable)
     concerned = [result for result in blocking if lane in result.lanes]
     verdict, decisive, waived = _combine(concerned, asked_for)
     return LaneResult(
@@ -185,7 +209,7 @@ def _combine(
     That no fault was counted passes nothing by itself: of what the policy has `asked_for` something must stand.
     """
     waived = tuple(sorted(result.id for result in blocking if result.waived))
-    standing = [result for result in blocking if not result.waived]
+    standing = [r for r in blocking if not r.waived and r.verdict is not CriterionVerdict.NOT_JUDGED]
     failed = [result for result in standing if result.verdict is CriterionVerdict.FAIL]
     if failed:
         return Verdict.FAIL, clearest_first(failed), waived
@@ -207,11 +231,11 @@ def _of_pre_check(lane: LaneResult) -> LaneResult:
     return lane.model_copy(update={"verdict": Verdict.INCONCLUSIVE, "headline": headline})
 
 
-def _exit_code(verdict: Verdict, blocking: list[CriterionResult]) -> ExitCode:
+def _exit_code(verdict: Verdict, blocking: list[CriterionResult], lacking: Sequence[Lane]) -> ExitCode:
     if verdict is Verdict.PASS:
         return ExitCode.PASS
     if verdict is Verdict.FAIL:
         return ExitCode.FAIL
-    if any(r.infrastructure and r.verdict is CriterionVerdict.NOT_MEASURED for r in blocking):
+    if lacking or any(r.infrastructure and r.verdict is CriterionVerdict.NOT_MEASURED for r in blocking):
         return ExitCode.NOT_MEASURED
     return ExitCode.INCONCLUSIVE

@@ -119,6 +119,13 @@ def _tested(
     return judged
 
 
+def is_unable(result: CriterionResult) -> bool:
+    """Whether a figure was not measured since the reference cannot do the task, by its own answers or its template."""
+    if result.code == "too-few-scored":  # a prompt that the reference fails is not counted
+        return result.counts is not None and not result.counts.errored
+    return result.code in ("reference-fails", "reference-unsuited")
+
+
 def _because(result: CriterionResult, reason: Reason, **update: object) -> CriterionResult:
     return result.model_copy(update={"code": reason.code, "reason": reason.text} | update)
 
@@ -181,9 +188,10 @@ def _reasons(failures: Sequence[ProbeFailure]) -> str:
 
 
 def _failure_code(failures: Sequence[ProbeFailure]) -> str:
-    """That of the gravest: `probe-crashed`, `probe-unmeasurable` or `probe-skipped`."""
+    """That of the gravest: `probe-crashed`, `probe-unmeasurable`, `probe-skipped` or `reference-unsuited`."""
     kinds = {failure.kind for failure in failures}
-    return f"probe-{next(kind for kind in ('crashed', 'unmeasurable', 'skipped') if kind in kinds)}"
+    gravest = next((kind for kind in ("crashed", "unmeasurable", "skipped") if kind in kinds), None)
+    return "reference-unsuited" if gravest is None else f"probe-{gravest}"
 
 
 def _blank(criterion: Criterion) -> CriterionResult:

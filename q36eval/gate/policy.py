@@ -243,6 +243,12 @@ class Criterion(PolicyModel):
         default="inconclusive", description="What it is where the evidence does not decide."
     )
     waivable: bool = Field(default=True, description="Whether a reviewer may excuse it; true by default.")
+    where_able: bool = Field(
+        default=False,
+        exclude_if=is_absent,
+        description="Judge it only where the reference can do the task. Elsewhere it decides nothing, and a lane of "
+        "which no such criterion is judged is NOT JUDGED.",
+    )
     note: str = Field(default="", description="For whoever reads it.")
 
     @property
@@ -312,6 +318,12 @@ class PolicyHead(PolicyModel):
     alpha: Number = Field(
         default=0.025, gt=0, lt=0.5, description="The chance of any false FAIL that Holm's correction leaves; 0.025."
     )
+    required: tuple[Lane, ...] = Field(
+        default=(),
+        exclude_if=is_absent,
+        description="Lanes that must be judged. Another lane that the reference cannot do is NOT JUDGED and decides "
+        "nothing. Without it, and with --lane, every lane that is judged by the policy is required.",
+    )
     max_attempts: Whole | None = Field(
         default=None,
         ge=1,
@@ -363,16 +375,20 @@ class Policy(PolicyHead):
         return tuple(lane for lane in Lane if lane in named)
 
     def for_lanes(self, lanes: Collection[Lane]) -> "Policy":
-        """The policy of these lanes alone, or of all that it judges where none are named.
+        """The policy of these lanes alone, all of them required; as it is where none are named.
 
         Raises:
             UsageError: the policy cannot be judged so.
         """
-        if not lanes or set(self.lanes) <= set(lanes):
+        if not lanes:
             return self
+        whole = self.model_copy(update={"required": ()})
+        if set(self.lanes) <= set(lanes):
+            return whole
         narrowed = [c.model_dump() | {"lanes": [lane for lane in c.lanes if lane in lanes]} for c in self.criteria]
         try:
-            return Policy.model_validate(self.model_dump() | {"criteria": [each for each in narrowed if each["lanes"]]})
+            chosen = {"criteria": [each for each in narrowed if each["lanes"]]}
+            return Policy.model_validate(whole.model_dump() | chosen)
         except ValidationError as error:
             raise UsageError(
                 "lane-not-judged",

@@ -192,10 +192,10 @@ def inherit(base: Policy | None, given: Mapping[str, Any]) -> Inherited:
         else:
             problems += _unsourced(place, merged[index][1], change)
             merged[index] = (place, _changed(merged[index][1], change))
-    own = ("name", "description", "purpose", "alpha", "max_attempts")
+    own = ("name", "description", "purpose", "alpha", "required", "max_attempts")
     document = {key: value for key, value in given.items() if key in own}
     if base is not None:
-        kept = {"alpha": base.alpha, "purpose": base.purpose, "max_attempts": base.max_attempts}
+        kept = {name: getattr(base, name) for name in ("alpha", "purpose", "required", "max_attempts")}
         document = {**kept, "lineage": (*base.lineage, base.name), **document}
     document["criteria"] = [fields for _, fields in merged]
     return Inherited(document, tuple(place for place, _ in merged), tuple(problems))

@@ -30,12 +30,18 @@ NOTHING_FOUND = "NOTHING FOUND"
 
 
 class CriterionVerdict(StrEnum):
-    """A criterion's own answer. Only PASS lets a lane pass."""
+    """A criterion's own answer. Only PASS lets a lane pass; NOT_JUDGED decides nothing."""
 
     PASS = "PASS"
     FAIL = "FAIL"
     INCONCLUSIVE = "INCONCLUSIVE"
     NOT_MEASURED = "NOT_MEASURED"
+    NOT_JUDGED = "NOT_JUDGED"
+    """A criterion that is judged only where the reference is able, and it is not."""
+
+
+UNMEASURED = (CriterionVerdict.NOT_MEASURED, CriterionVerdict.NOT_JUDGED)
+"""Of these there is no figure to judge."""
 
 
 class Waiver(Record):

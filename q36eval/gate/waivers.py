@@ -6,7 +6,7 @@ from itertools import combinations
 
 from q36eval.gate.evidence import Evidence, is_of
 from q36eval.gate.policy import Criterion, Policy
-from q36eval.gate.report import CriterionResult, CriterionVerdict, Waiver
+from q36eval.gate.report import UNMEASURED, CriterionResult, CriterionVerdict, Waiver
 
 EVERYTHING = "all"
 """The slice that is none: a waiver of it alone would excuse nearly every criterion at once."""
@@ -52,7 +52,7 @@ def _order(waiver: Waiver) -> tuple[str, ...]:
 def _excused(
     criterion: Criterion, result: CriterionResult, standing: Sequence[Waiver], evidence: Evidence
 ) -> CriterionResult:
-    if not criterion.waivable or result.verdict in (CriterionVerdict.PASS, CriterionVerdict.NOT_MEASURED):
+    if not criterion.waivable or result.verdict in (CriterionVerdict.PASS, *UNMEASURED):
         return result
     if evidence.unfinished(criterion) is not None:
         return result
@@ -118,7 +118,7 @@ def _notes(
         if not criterion.waivable or result.waived:
             continue
         unfinished = evidence.unfinished(criterion)
-        if result.verdict is CriterionVerdict.NOT_MEASURED:
+        if result.verdict in UNMEASURED:
             yield f"{subject} has no effect on {criterion.id}: what was not measured cannot be waived"
         elif unfinished is not None:
             yield f"{subject} has no effect on {criterion.id}: the count was not finished ({unfinished})"

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from q36eval.gate.margins import held_words
 from q36eval.gate.noise import has_floor
-from q36eval.gate.report import CriterionResult, CriterionVerdict, GateReport
+from q36eval.gate.report import UNMEASURED, CriterionResult, GateReport
 from q36eval.measurement_facts import MeasuredOn, recorded
 from q36eval.metrics import Metric, metric_of, metric_of_key
 from q36eval.records import Counts, Interval, Measurement, ProbeName
@@ -115,9 +115,7 @@ def called(result: CriterionResult, run: "RunRecord") -> str:
 def _told(result: CriterionResult) -> bool:
     """Whether its figures may be told: it was judged, and every figure that is shown is a number."""
     figures = (result.value, result.figure)
-    return result.verdict is not CriterionVerdict.NOT_MEASURED and all(
-        figure is not None and not math.isnan(figure) for figure in figures
-    )
+    return result.verdict not in UNMEASURED and all(figure is not None and not math.isnan(figure) for figure in figures)
 
 
 def _key(result: CriterionResult) -> str:

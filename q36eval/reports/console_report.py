@@ -21,7 +21,13 @@ if TYPE_CHECKING:
     from q36eval.gate.report import CriterionResult, LaneResult
     from q36eval.reports.ui_address import Link
 
-STYLES = {"PASS": "bold green", "FAIL": "bold red", "INCONCLUSIVE": "bold yellow", "NOT_MEASURED": "bold magenta"}
+STYLES = {
+    "PASS": "bold green",
+    "FAIL": "bold red",
+    "INCONCLUSIVE": "bold yellow",
+    "NOT_MEASURED": "bold magenta",
+    "NOT_JUDGED": "bold",
+}
 
 DECIDING_SHOWN = 4
 """So many criteria that decided stand on the one screen."""

@@ -10,7 +10,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from q36eval.gate.fault_layer import LayerAtFault
-from q36eval.gate.report import CriterionResult, CriterionVerdict, GateReport, LaneResult, Stage, StageState
+from q36eval.gate.report import UNMEASURED, CriterionResult, GateReport, LaneResult, Stage, StageState
 from q36eval.provenance import OPTIONS
 from q36eval.records import Measurement, ProbeFailure, branch_title
 from q36eval.reports import story
@@ -63,7 +63,7 @@ def not_measured(report: GateReport) -> tuple[Gap, ...]:
     grouped: dict[str, list[CriterionResult]] = {}
     without_figure = []
     for result in report.criteria:
-        if result.verdict is CriterionVerdict.NOT_MEASURED:
+        if result.verdict in UNMEASURED:
             grouped.setdefault(result.reason, []).append(result)
         elif any(figure is None or math.isnan(figure) for figure in (result.value, result.figure)):
             without_figure.append(Gap(why_text(result), (result,), judged=True))

@@ -21,8 +21,8 @@ LIMIT = 4000
 def to_junit(document: Document) -> str:
     """One test case per criterion and per lane, and one for the verdict.
 
-    Blocking: FAIL and INCONCLUSIVE are failures (type = verdict), NOT_MEASURED is an error. Advisory or waived: skipped
-    with the reason.
+    Blocking: FAIL and INCONCLUSIVE are failures (type = verdict), NOT_MEASURED is an error. Advisory, waived or not
+    judged: skipped with the reason.
     """
     report, run = document.report, document.run
     branch = plain("branch" if run is None else f"{run.family}.{run.branch}")
@@ -62,7 +62,7 @@ def _criterion_case(branch: str, result: CriterionResult) -> TestCase:
     figures, verdict = plain(_figures(result), SENTENCE), str(result.verdict)
     message = plain(f"{verdict}: {why_text(result)}")
     if result.verdict is not CriterionVerdict.PASS:
-        if result.tier == "advisory" or result.waived:
+        if result.tier == "advisory" or result.waived or result.verdict is CriterionVerdict.NOT_JUDGED:
             case.result = Skipped(message)
         else:
             kind = Error if result.verdict is CriterionVerdict.NOT_MEASURED else Failure
@@ -85,5 +85,6 @@ def _verdict_case(branch: str, name: str, report: GateReport, of: GateReport | L
     case = TestCase(name, branch)
     if of.verdict is not Verdict.PASS:
         message = ": ".join(filter(None, (of.headline, names_text(report, of.decisive))))
-        case.result = Failure(plain(message), str(of.verdict))
+        skipped = of.verdict is Verdict.NOT_JUDGED  # where the lane is required, the verdict itself fails
+        case.result = Skipped(plain(message)) if skipped else Failure(plain(message), str(of.verdict))
     return case

@@ -11,7 +11,7 @@ from typing import Any
 from markupsafe import Markup
 
 from q36eval.gate.noise import floor_metric
-from q36eval.gate.report import CriterionResult, CriterionVerdict, GateReport
+from q36eval.gate.report import UNMEASURED, CriterionResult, GateReport
 from q36eval.inert_text import html, plain
 from q36eval.records import Clusters, Direction, Measurement, ProbeName
 from q36eval.reports.evals_figures import SUITE, EvalsFigures, GroupFigures, percent, recovery_words
@@ -24,10 +24,16 @@ MOST_ROWS = 20
 MOST_SLICES = 5
 """Slices of a group of tasks that are drawn: the worst."""
 
-MARK = {"PASS": "✓", "FAIL": "✗", "INCONCLUSIVE": "?", "NOT_MEASURED": "∅"}
+MARK = {"PASS": "✓", "FAIL": "✗", "INCONCLUSIVE": "?", "NOT_MEASURED": "∅", "NOT_JUDGED": "–"}
 KL, KL_UNIT = "kl_divergence", "nats/token"
 
-COLOURS = {"PASS": "#2e9e5b", "FAIL": "#e0483e", "INCONCLUSIVE": "#c98500", "NOT_MEASURED": "#9468d6"}
+COLOURS = {
+    "PASS": "#2e9e5b",
+    "FAIL": "#e0483e",
+    "INCONCLUSIVE": "#c98500",
+    "NOT_MEASURED": "#9468d6",
+    "NOT_JUDGED": "#868c96",
+}
 BLUE, GREY, BAND = "#3b7dd8", "#8a8f98", "#2e9e5b18"
 """All are clear on white and on dark grey; the page's style sheet colours words."""
 
@@ -239,7 +245,7 @@ def flips_plot(measurements: Sequence[Measurement]) -> Markup:
 
 
 def _colour(judged: CriterionResult | None) -> str:
-    return BLUE if judged is None or judged.verdict is CriterionVerdict.NOT_MEASURED else COLOURS[judged.verdict]
+    return BLUE if judged is None or judged.verdict in UNMEASURED else COLOURS[judged.verdict]
 
 
 def _figure(title: str, summary: str, rows: Sequence[Row], axis: Axis, margin: float | None = None) -> Markup:

@@ -13,6 +13,7 @@ from q36eval.gate.headroom import times_the_items
 from q36eval.gate.policy import Informative
 from q36eval.gate.report import (
     CERTAIN,
+    UNMEASURED,
     CriterionResult,
     CriterionVerdict,
     GateReport,
@@ -97,7 +98,8 @@ _RANKS = {
     CriterionVerdict.FAIL: 0,
     CriterionVerdict.NOT_MEASURED: 1,
     CriterionVerdict.INCONCLUSIVE: 2,
-    CriterionVerdict.PASS: 3,
+    CriterionVerdict.NOT_JUDGED: 3,
+    CriterionVerdict.PASS: 4,
 }
 
 
@@ -115,14 +117,14 @@ def _badness(result: CriterionResult) -> tuple[bool, bool, bool, int, float, str
     passes = result.verdict is CriterionVerdict.PASS
     # of a count any excess is whole faults: before every share of a margin
     share = math.inf if result.to_turn is None or not result.limit else result.to_turn / result.limit
-    excused = result.tier == "advisory" or result.waived
+    excused = result.tier == "advisory" or result.waived or result.verdict is CriterionVerdict.NOT_JUDGED
     return passes, left_out, excused, _RANKS[result.verdict], share if passes else -share, result.id
 
 
 def decision_line(result: CriterionResult) -> str:
     """One criterion that decided: figure against margin, and how far from turning."""
     parts = [f"{figure_text(result)} (margin: {margin_text(result.margin, result.unit)})"]
-    if result.verdict is CriterionVerdict.NOT_MEASURED:
+    if result.verdict in UNMEASURED:
         parts = [why_text(result)]
     elif result.anomalous:
         parts += ["an implausible gain, which counts once a reviewer signs the run"]
@@ -144,7 +146,7 @@ def waits_for_signature(report: GateReport) -> bool:
 
 def reasons(report: GateReport) -> tuple[CriterionResult, ...]:
     """What was measured and is not PASS, or only because somebody signed: the reader wants to know why."""
-    silent = (CriterionVerdict.PASS, CriterionVerdict.NOT_MEASURED)
+    silent = (CriterionVerdict.PASS, *UNMEASURED)
     return tuple(result for result in report.criteria if result.verdict not in silent or result.anomalous)
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from urllib.parse import urlencode
 
-from q36eval.gate.report import CriterionResult, CriterionVerdict, GateReport
+from q36eval.gate.report import UNMEASURED, CriterionResult, GateReport
 from q36eval.records import Lane, ProbeName
 from q36eval.reports.story import decided_by
 
@@ -94,6 +94,6 @@ def links(report: GateReport, run: "RunRecord | None") -> tuple[Link, ...]:
     places = {run_place(run.id): "the run"}
     for result in decided_by(report):
         place = evidence_place(result, run.id)
-        if place is not None and result.verdict is not CriterionVerdict.NOT_MEASURED:
+        if place is not None and result.verdict not in UNMEASURED:
             places.setdefault(place, f"{result.name}: {place.label}")
     return tuple(Link(words, place.address(root)) for place, words in places.items())

@@ -20,7 +20,7 @@ from q36eval.engines.comparability import apart_words, engine_words, is_fair
 from q36eval.errors import CorruptCheckpointError, EngineError, Q36Error, UsageError
 from q36eval.evals.suite import code_execution_allowed
 from q36eval.gate import Criterion, CriterionVerdict, Policy
-from q36eval.gate.judgement import judge
+from q36eval.gate.judgement import is_unable, judge
 from q36eval.gate.noise import margins_below_floor
 from q36eval.kl.corpus import CorpusDocument
 from q36eval.kl.planning import Material, refuse_reserved_slices
@@ -328,7 +328,9 @@ def _cannot_pass(request: Request, paths: Paths) -> str | None:
 
 def _no_branch_passes(policy: Policy, declared: Declared) -> str | None:
     """Blocking criteria that no branch can pass over what is declared, each with the reason; None without any."""
-    never = [(each.id, never_passes(each, declared)) for each in policy.criteria if each.tier == "blocking"]
+    # a criterion `where_able` without items is NOT JUDGED
+    judged = [c for c in policy.criteria if c.tier == "blocking" and (c.key in declared.by_key or not c.where_able)]
+    never = [(each.id, never_passes(each, declared)) for each in judged]
     each = [f"{name}: {why}" for name, why in never if why is not None]
     if not each:
         return None
@@ -454,6 +456,8 @@ def _not_shown(policy: Policy, criterion: Criterion, measurement: Measurement) -
     counts = measurement.counts
     if counts.errored > MAX_ERRORED_SHARE * counts.total:
         return None  # that the reference could not be measured is what the verdict must say
+    if criterion.where_able and is_unable(judge(criterion, [measurement], [])):
+        return None
     result = judge(criterion.model_copy(update={"informative": None}), [measurement], [])
     demand = f"{criterion.id} for {criterion.margin.kind} {criterion.margin.value:g} on {criterion.key}"
     if result.verdict is CriterionVerdict.NOT_MEASURED:

@@ -15,6 +15,7 @@ from q36eval.canaries.specification import (
     not_judged,
 )
 from q36eval.config import Family, Paths
+from q36eval.evals.suite import read_suite
 from q36eval.kl.corpus import corpus_sha256
 from q36eval.measurement_facts import NOT_JUDGED, MeasuredOn, Subject
 from q36eval.probes import Probe, Progress
@@ -79,11 +80,11 @@ def build_probes(
         UsageError: an unknown suite, data that is not what its manifest says, or a canary that cannot be evaluated.
         EngineError: the reference could not answer what its sampled answers are made of.
     """
-    suite_place(suite, paths)
+    has_tasks = bool(read_suite(suite_place(suite, paths).file).groups)
     before = {probe.name: probe for probe in built}
     # first what may lack its data: `material` may load the reference and let it answer for hours
     evals: list[Probe] = []
-    if ProbeName.EVALS in names:
+    if ProbeName.EVALS in names and has_tasks:
         evals = [before.get(ProbeName.EVALS) or build_evals(suite, paths, limits)]
     probes: list[Probe] = []
     if ProbeName.CANARIES in names:

@@ -31,7 +31,7 @@ from q36eval.app.dashboard.models.run import (
 from q36eval.app.dashboard.verdict_style import look_of
 from q36eval.app.figures.deciding_answers import since_decided
 from q36eval.app.figures.layer_at_fault import layer_of
-from q36eval.gate.report import CriterionResult, CriterionVerdict
+from q36eval.gate.report import UNMEASURED, CriterionResult
 from q36eval.history import RunRecord, RunState
 from q36eval.inert_text import MAX_CHARACTERS, SENTENCE
 from q36eval.provenance import CHANGED
@@ -136,7 +136,7 @@ def _draw_criterion(result: CriterionResult, run: RunRecord) -> None:
         of = f"{result.id}, {' and '.join(result.lanes)}"
         st.markdown(f"**{label(result.heading)}** :gray[{label(of)}]", width="content")
         place = evidence_place(result, run.id)
-        if place is not None and result.verdict is not CriterionVerdict.NOT_MEASURED:
+        if place is not None and result.verdict not in UNMEASURED:
             words, query = f"Show {place.label} ({label(result.id)})", dict(place.query)
             st.page_link(f"views/{place.page}.py", label=words, icon=ICONS[place.page], query_params=query)
 

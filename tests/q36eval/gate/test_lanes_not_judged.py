@@ -1,0 +1,110 @@
+"""A lane that the reference cannot do is NOT JUDGED: it decides nothing, unless it is required."""
+
+import pytest
+
+from q36eval.errors import ExitCode
+from q36eval.gate import CriterionVerdict, GateReport, Policy, decide
+from q36eval.records import Lane, Measurement, ProbeFailure, ProbeName, Verdict
+from tests.q36eval.gate.evidence import criterion, divergence, failure_rate, flips
+
+BOTH, STRUCTURED, FREEFORM = tuple(Lane), (Lane.STRUCTURED,), (Lane.FREEFORM,)
+ABLE = {"where_able": True, "informative": {"min_weight": 0.01}}
+POLICY = Policy(
+    name="p",
+    required=FREEFORM,
+    criteria=(
+        criterion("max_value", 0.1, id="kl", lanes=BOTH),
+        criterion("max_increase", 0.1, id="chat", probe="canaries", metric="failure_rate", slice="freeform", **ABLE),
+        criterion(
+            "max_increase",
+            0.1,
+            id="json",
+            probe="canaries",
+            metric="failure_rate",
+            slice="structured",
+            lanes=STRUCTURED,
+            **ABLE,
+        ),
+        criterion(
+            "max_count",
+            0,
+            id="fixed",
+            probe="canaries",
+            metric="must_pass_flips",
+            slice="structured",
+            lanes=STRUCTURED,
+            min_scored=5,
+            where_able=True,
+        ),
+    ),
+)
+
+
+def answers(lane: str, failing: int, lost: int = 0, of: int = 60) -> Measurement:
+    """The reference fails the first answers, the branch those and the next ones."""
+    reference = [1] * failing + [0] * (of - failing)
+    return failure_rate([1] * (failing + lost) + [0] * (of - failing - lost), reference, lane)
+
+
+def judged(*measurements: Measurement, policy: Policy = POLICY, kl: float = 0.01) -> GateReport:
+    texts = divergence([kl * (1 + row / 50) for row in range(50)])
+    return decide(policy, [texts, answers("freeform", 0), *measurements])
+
+
+def lanes(report: GateReport) -> dict[Lane, Verdict]:
+    return {lane.lane: lane.verdict for lane in report.lanes}
+
+
+def test_a_lane_that_the_reference_cannot_do_decides_nothing() -> None:
+    report = judged(answers("structured", 50), flips({"json": (2, 0)}))
+    assert report.verdict is Verdict.PASS
+    assert report.exit_code == ExitCode.PASS
+    assert lanes(report) == {Lane.STRUCTURED: Verdict.NOT_JUDGED, Lane.FREEFORM: Verdict.PASS}
+    assert "structured" in report.headline
+    named = {result.id: (result.verdict, result.code) for result in report.criteria}
+    assert named["json"] == (CriterionVerdict.NOT_JUDGED, "reference-fails")
+    assert named["fixed"] == (CriterionVerdict.NOT_JUDGED, "too-few-scored")
+
+
+@pytest.mark.parametrize("kl", [0.01, 0.5])
+def test_a_required_lane_that_is_not_judged_never_passes(kl: float) -> None:
+    """Exit 4, unless another criterion proves damage."""
+    for policy in (POLICY.model_copy(update={"required": BOTH}), POLICY.for_lanes(STRUCTURED), POLICY.for_lanes(BOTH)):
+        report = judged(answers("structured", 50), flips({"json": (2, 0)}), policy=policy, kl=kl)
+        expected = (Verdict.INCONCLUSIVE, ExitCode.NOT_MEASURED) if kl < 0.1 else (Verdict.FAIL, ExitCode.FAIL)
+        assert (report.verdict, report.exit_code) == expected
+    assert set(report.decisive) & {"json", "fixed", "kl"}
+
+
+def test_one_criterion_that_is_judged_makes_the_lane_judged() -> None:
+    """So a branch that lost its JSON fails, although the reference can do hardly a fixed prompt, and the reverse."""
+    lost = judged(answers("structured", 5, lost=40), flips({"json": (2, 0)}))
+    assert (lost.verdict, lanes(lost)[Lane.STRUCTURED]) == (Verdict.FAIL, Verdict.FAIL)
+    flipped = judged(answers("structured", 50), flips({"json": (6, 1)}))
+    assert (flipped.verdict, lanes(flipped)[Lane.STRUCTURED]) == (Verdict.FAIL, Verdict.FAIL)
+
+
+def test_what_broke_or_was_skipped_is_not_measured_and_never_not_judged() -> None:
+    """Only what the reference cannot do drops out: a lost measurement, a crash and a skipped probe do not."""
+    kinds = {"crashed": ExitCode.NOT_MEASURED, "skipped": ExitCode.INCONCLUSIVE, None: ExitCode.INCONCLUSIVE}
+    for kind, code in kinds.items():
+        failures = [] if kind is None else [ProbeFailure(probe=ProbeName.CANARIES, reason="test", kind=kind)]
+        report = decide(POLICY, [divergence([0.01] * 50)], failures=failures)
+        assert (report.verdict, report.exit_code) == (Verdict.INCONCLUSIVE, code)
+        assert lanes(report)[Lane.STRUCTURED] is Verdict.INCONCLUSIVE
+    prompts = flips({"json": (6, 0)})
+    assert prompts.clusters is not None
+    errored = prompts.clusters.model_copy(update={"units": (1, 0, 0, 0, 0, 0), "errored": (0, 1, 1, 1, 1, 1)})
+    counts = prompts.counts.model_copy(update={"scored": 1, "errored": 5})
+    lost = judged(answers("structured", 50), prompts.model_copy(update={"clusters": errored, "counts": counts}))
+    assert (lost.verdict, lost.exit_code) == (Verdict.INCONCLUSIVE, ExitCode.NOT_MEASURED)
+
+
+def test_a_model_without_a_chat_template_is_judged_by_texts_alone() -> None:
+    """The canaries do not suit it; a criterion over texts keeps its lane judged."""
+    texts = criterion("max_value", 0.1, id="texts", where_able=True)
+    policy = Policy(name="p", required=FREEFORM, criteria=(*POLICY.criteria, texts))
+    failure = ProbeFailure(probe=ProbeName.CANARIES, reason="no chat template", kind="unsuited")
+    report = decide(policy, [divergence([0.01 + row / 10_000 for row in range(50)])], failures=[failure])
+    assert (report.verdict, report.exit_code) == (Verdict.PASS, ExitCode.PASS)
+    assert lanes(report) == {Lane.STRUCTURED: Verdict.NOT_JUDGED, Lane.FREEFORM: Verdict.PASS}
