@@ -25,8 +25,6 @@ class DerivedFamily(Family):
 
     same_base: str = ""
     """The declared family with the same base model, whose skills and budgets are used."""
-    trouble: str = ""
-    """Why its chat template cannot be used."""
 
     def lines(self) -> Iterator[str]:
         """For people: what was derived, in two lines."""
@@ -34,7 +32,7 @@ class DerivedFamily(Family):
         shared = f", skills and budgets of {self.same_base}" if self.same_base else ""
         yield f"family derived from {source}: {classes}, context {self.context_length:,} tokens{shared}"
         if not self.template.present:
-            yield f"chat template: none{f' that can be used ({self.trouble})' if self.trouble else ''}"
+            yield f"chat template: none {self.template.trouble and f'that can be used: {self.template.trouble}'}".strip()
             return
         tools = self.tool_format or ("calls in a format that is not parsed" if self.template.tools else "not written")
         system = "yes" if self.template.system else "no"
@@ -44,12 +42,13 @@ class DerivedFamily(Family):
 _REASONING = {"switch": "can be switched", "always": "always on", "never": "without a switch"}
 
 
-def derive_family(folder: Path, paths: Paths, repository: str | None = None) -> DerivedFamily:
+def derive_family(folder: Path, paths: Paths, name: str = "", repository: str | None = None) -> DerivedFamily:
     """The family of a reference that no file declares.
 
     Args:
         folder: the reference's checkpoint folder or GGUF.
         paths: where declared families are.
+        name: what it is called; by default as its repository or folder.
         repository: its repository, where it came from the Hub.
 
     Raises:
@@ -69,14 +68,13 @@ def derive_family(folder: Path, paths: Paths, repository: str | None = None) -> 
     if same is not None and same.answers.largest < length:
         known["answers"] = same.answers
     return undeclared(
-        folder.name if repository is None else repository.rpartition("/")[2],
-        repository or folder.name,
+        name or (repository or folder.name).rpartition("/")[2],
+        repository or name or folder.name,
         str(folder),
         architectures=architectures,
         context_length=length,
         tool_format=abilities.tool_format,
         template=abilities.template,
-        trouble=abilities.trouble,
         **known,
     )
 

@@ -154,7 +154,10 @@ def _settings(folder: Path) -> dict[str, Any]:
 
 def _derived(base: Target, paths: Paths, notify: Notify) -> DerivedFamily:
     """The family derived from that reference, which is reported."""
-    family = derive_family(base.folder, paths, None if base.snapshot is None else base.snapshot.repository)
+    if base.snapshot is not None:
+        family = derive_family(base.folder, paths, repository=base.snapshot.repository)
+    else:  # by its own name, which stays where it is a link to the newest of several folders
+        family = derive_family(base.folder, paths, Path(base.name).name)
     for line in family.lines():
         notify(line)
     return family

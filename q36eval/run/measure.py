@@ -25,7 +25,7 @@ from q36eval.provenance import CHANGED, OPTIONS, provenance
 from q36eval.records import DeploymentIdentity, ProbeFailure, ProbeName
 from q36eval.run.branch import Running, RunSink
 from q36eval.run.preflight import Prepared, all_probes, prepare, refuse
-from q36eval.run.probe_set import published_facts
+from q36eval.run.probe_set import published_facts, unsuited_probes
 from q36eval.run.progress import Followed, note
 from q36eval.run.request import ALL_PROBES, Request
 from q36eval.run.served_lane import ServedAlone, served_suite
@@ -74,7 +74,7 @@ def _measure(request: Request, folders: OpenFolders, paths: Paths, history: Hist
         with _interruptible(history, run, resumable=not request.stands_alone):
             begun = EventKind.BEGUN if resume is None else EventKind.RESUMED
             note(history, run.id, begun, f"by process {os.getpid()}")
-            for failure in failures:
+            for failure in (*failures, *unsuited_probes(request)):
                 history.add_failure(run.id, failure)
             followed = Followed(progress, history, run.id)
             return _measure_run(request, prepared, probes, folders, paths, history, run, followed)
