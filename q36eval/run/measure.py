@@ -27,7 +27,7 @@ from q36eval.run.branch import Running, RunSink
 from q36eval.run.preflight import Prepared, all_probes, prepare, refuse
 from q36eval.run.probe_set import published_facts, unsuited_probes
 from q36eval.run.progress import Followed, note
-from q36eval.run.request import ALL_PROBES, Request
+from q36eval.run.request import ALL_PROBES, Request, run_finished
 from q36eval.run.served_lane import ServedAlone, served_suite
 from q36eval.run.suites import supplies_of
 from q36eval.run.templates import family_template
@@ -243,10 +243,7 @@ def _reopen(
     """The run to resume, read again now that it is held: another process may have finished it meanwhile."""
     run = history.get_run(run_id)
     if run.state is RunState.FINISHED:
-        raise UsageError(
-            "run-finished",
-            f"Run {run.id} is finished; start a new one without --resume, or decide it again with --require-sign-off.",
-        )
+        raise run_finished(run.id)
     # without titles, which decide nothing
     kept = None if run.policy is None else Policy.model_validate(run.policy).untitled
     mine = (request.family.name, request.branch.name, suites, request.policy and request.policy.untitled)
