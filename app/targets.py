@@ -4,28 +4,19 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from q36eval.app.derived_family import DerivedFamily as DerivedFamily
+from q36eval.app.derived_family import config_of, derive_family, undeclared
 from q36eval.app.names import Meaning, hub_name, is_checkpoint, meaning, shipped_families, source_on_hub
-from q36eval.config import Branch, Family, Paths, Project, Source
+from q36eval.config import Branch, Family, Paths, Project
 from q36eval.errors import Q36Error, UsageError
 from q36eval.files import real_path
 from q36eval.hub_checkpoints import HubName, fetch, located
 from q36eval.run.request import Target
-from q36eval.run.suites import shipped_suites
 
 if TYPE_CHECKING:
     from q36eval.history import History
 
-REFERENCE = "reference"
-"""The one branch of a derived family."""
-CONTEXT_LENGTH = 4096
-"""Of a model whose configuration names none."""
-STANDARD = "standard"
-"""The suite and the policy of a derived family."""
 Notify = Callable[[str], None]
-
-
-class DerivedFamily(Family):
-    """A family that no file describes: what its reference's configuration says."""
 
 
 def load_family(name_or_path: str, paths: Paths) -> Family:
@@ -114,7 +105,7 @@ def family_of(
         raise UsageError(
             "reference-required", f"{branches[0]} belongs to no known family: name its reference with --reference."
         )
-    return _derived(target)
+    return _derived(target, paths, notify)
 
 
 def _meant(name: str, chosen: Family | None, paths: Paths, everywhere: bool) -> Meaning | None:
@@ -148,39 +139,28 @@ def belongs(folder: Path, family: Family, paths: Paths) -> bool:
 
 def _is_of(folder: Path, family: Family) -> bool:
     try:
-        named = _config(folder).get("architectures")
+        named = config_of(folder).get("architectures")
     except (Q36Error, AttributeError):
         return True
     return not isinstance(named, list) or not family.architectures or not set(family.architectures).isdisjoint(named)
 
 
-def _config(folder: Path) -> dict[str, Any]:
-    from q36eval.checkpoints.gguf.files import is_gguf
-    from q36eval.checkpoints.reader import open_checkpoint, read_json
-
-    config: dict[str, Any] = open_checkpoint(folder).config if is_gguf(folder) else read_json(folder / "config.json")
-    return config
-
-
 def _settings(folder: Path) -> dict[str, Any]:
     """The text model's part of a checkpoint's configuration."""
-    config = _config(folder)
+    config = config_of(folder)
     settings: dict[str, Any] = config.get("text_config") or config
     return settings
 
 
-def _derived(base: Target) -> DerivedFamily:
-    folder = base.folder
-    # by its own name, which stays where it is a link to the newest of several folders
-    name = Path(base.name).name if base.snapshot is None else base.snapshot.repository.rpartition("/")[2]
-    try:
-        settings = _settings(folder)
-    except Q36Error:  # reported where it is inspected or loaded
-        settings = {}
-    settings = settings if isinstance(settings, dict) else {}
-    lengths = (settings.get(name) for name in ("max_position_embeddings", "n_positions"))
-    context = next((length for length in lengths if isinstance(length, int) and length > 0), CONTEXT_LENGTH)
-    return _family(name, name if base.snapshot is None else base.snapshot.repository, context, str(folder))
+def _derived(base: Target, paths: Paths, notify: Notify) -> DerivedFamily:
+    """The family derived from that reference, which is reported."""
+    if base.snapshot is not None:
+        family = derive_family(base.folder, paths, repository=base.snapshot.repository)
+    else:  # by its own name, which stays where it is a link to the newest of several folders
+        family = derive_family(base.folder, paths, Path(base.name).name)
+    for line in family.lines():
+        notify(line)
+    return family
 
 
 def _where_it_lies(family: Family, folder: Path) -> Family:
@@ -280,20 +260,7 @@ def recorded_family(named: str | None, branch: str, paths: Paths, history: "Hist
         return chosen or declared_family(named, paths), name
     if runs[0].family in (family.name for family in shipped_families(paths)):
         return load_family(runs[0].family, paths), name
-    return _family(runs[0].family, runs[0].family, CONTEXT_LENGTH, name), name
-
-
-def _family(name: str, base_model: str, context_length: int, reference: str) -> DerivedFamily:
-    return DerivedFamily(
-        name=name,
-        base_model=base_model,
-        architectures=(),
-        context_length=context_length,
-        reference=REFERENCE,
-        suite=STANDARD if STANDARD in shipped_suites() else "quick",
-        policy=STANDARD,
-        branches={REFERENCE: Branch(source=Source(path=reference), description="The reference.", scheme="")},
-    )
+    return undeclared(runs[0].family, runs[0].family, name), name
 
 
 def _branch_folder(name: str, family: Family, paths: Paths) -> Path:

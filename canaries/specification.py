@@ -294,7 +294,7 @@ def why_not_asked(spec: CanarySpec, models: ModelFamily) -> str | None:
     """What the chat template of a family lacks for a canary to be asked and judged; None where it lacks nothing."""
     template = models.template
     if not template.present:
-        return "is missing or cannot be used"
+        return f"cannot be used ({template.trouble})" if template.trouble else "is missing"
     if spec.generation.enable_thinking and template.thinking == "never":
         return "has no switch for reasoning"
     if template.tools and template.results and models.tool_format is not None:

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from q36eval.app.cli.engine_options import argument_names
-from q36eval.app.cli.options import Quiet, given_options, note
+from q36eval.app.cli.options import Quiet, given_options, remark
 from q36eval.config import Project
 from q36eval.config.paths import HISTORY, STATE
 from q36eval.engines import EngineOptions, opens_checkpoints
@@ -69,7 +69,7 @@ def _invoke_with_project(command: Any, invoke: Callable[[Any], Any], names: tupl
             context.params[parameter.name] = parameter.process_value(context, value)
             used.append(key)
     if used:
-        note(f"{project.file} gives {', '.join(used)}.")
+        remark(f"{project.file} gives {', '.join(used)}.")
     return invoke(context)
 
 

@@ -183,7 +183,7 @@ def show_targets(branches: Iterable[Target], reference: Target | None = None) ->
     for role, target in (*(("Branch", branch) for branch in branches), ("Reference", reference)):
         if target is not None:
             name = "" if target.name == str(target.folder) else f" {target.name}"
-            note(f"{role}{name}: {target.place}")
+            remark(f"{role}{name}: {target.place}")
 
 
 def texts_of(family: Family, suite: str | None, corpus: Path | None, paths: Paths) -> tuple[str, Path | None]:
@@ -259,6 +259,14 @@ def folder_to_write(named: str) -> Path:
 def print_json(body: Any) -> None:
     """One JSON document on stdout; NaN and infinities are strings in what it is given."""
     write_document(printable_json(body, indent=1))
+
+
+def remark(sentence: str) -> None:
+    """A line on stderr like those of progress: it says what happens, not what is wrong."""
+    from q36eval.inert_text import SENTENCE, plain
+
+    if not Quiet.wanted:
+        print(plain(sentence, SENTENCE), file=sys.stderr, flush=True)
 
 
 def note(sentence: str) -> None:

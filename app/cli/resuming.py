@@ -9,7 +9,7 @@ from q36eval.chat.declared_template import recorded_template
 from q36eval.config import Family, Paths, Project
 from q36eval.config.project import counted_from
 from q36eval.provenance import OPTIONS
-from q36eval.run.request import Target
+from q36eval.run.request import Target, run_finished
 
 if TYPE_CHECKING:
     from q36eval.gate import Policy
@@ -23,13 +23,15 @@ def continue_with(context: Any) -> None:
     """Give the options of the run to resume to those that the command line leaves out.
 
     Raises:
-        UsageError: there is no such run.
+        UsageError: there is no such run, or it is finished and not to be decided again.
     """
     from q36eval.history import RunState
 
     run = open_history().get_run(context.params["resume"])
     begun = {"branch": [run.branch], "family": run.family} | run.provenance.get(OPTIONS, {})
     if run.state is RunState.FINISHED:  # it is decided again by what is named now
+        if not context.params["require_sign_off"]:
+            raise run_finished(run.id)
         begun = {name: begun[name] for name in ("branch", "family", "reference") if name in begun}
     given = given_options(context)
     for parameter in context.command.params:

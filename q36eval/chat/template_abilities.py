@@ -50,14 +50,10 @@ _FORMATS: dict[ToolFormat, re.Pattern[str]] = {
 
 @dataclass(frozen=True)
 class Abilities:
-    """What a template writes, and the format of its tool calls; None where it writes none or in another format.
-
-    `trouble` says why a template that is there is of no use.
-    """
+    """What a template writes, and the format of its tool calls; None where it writes none or in another format."""
 
     template: ChatTemplate
     tool_format: ToolFormat | None = None
-    trouble: str = ""
 
 
 def abilities_of(folder: str | Path | HeldFolder) -> Abilities:
@@ -75,9 +71,10 @@ def abilities_of(folder: str | Path | HeldFolder) -> Abilities:
         tokenizer = _Templates(templates, _special_tokens(held), str(held.path))
         if ASKED in rendered_chat(tokenizer, [USER], enable_thinking=False):
             return _abilities(tokenizer)
-        return Abilities(nothing, trouble="the chat template does not write the user's message")
+        trouble = "it does not write the user's message"
     except (CorruptCheckpointError, TemplateLimitError, TemplateRaisedError) as error:
-        return Abilities(nothing, trouble=str(error))
+        trouble = str(error).removesuffix(".")
+    return Abilities(nothing.model_copy(update={"trouble": trouble}))
 
 
 def _abilities(tokenizer: "_Templates") -> Abilities:

@@ -119,6 +119,8 @@ class ChatTemplate(Written):
     """Earlier tool calls with their results."""
     thinking: Literal["switch", "always", "never"] = "switch"
     """Whether `enable_thinking` switches reasoning on and off."""
+    trouble: str = ""
+    """Why one that is there cannot be used; then it is not `present`."""
 
 
 class Family(Written):

@@ -25,9 +25,9 @@ from q36eval.provenance import CHANGED, OPTIONS, provenance
 from q36eval.records import DeploymentIdentity, ProbeFailure, ProbeName
 from q36eval.run.branch import Running, RunSink
 from q36eval.run.preflight import Prepared, all_probes, prepare, refuse
-from q36eval.run.probe_set import published_facts
+from q36eval.run.probe_set import published_facts, unsuited_probes
 from q36eval.run.progress import Followed, note
-from q36eval.run.request import ALL_PROBES, Request
+from q36eval.run.request import ALL_PROBES, Request, run_finished
 from q36eval.run.served_lane import ServedAlone, served_suite
 from q36eval.run.suites import supplies_of
 from q36eval.run.templates import family_template
@@ -74,7 +74,7 @@ def _measure(request: Request, folders: OpenFolders, paths: Paths, history: Hist
         with _interruptible(history, run, resumable=not request.stands_alone):
             begun = EventKind.BEGUN if resume is None else EventKind.RESUMED
             note(history, run.id, begun, f"by process {os.getpid()}")
-            for failure in failures:
+            for failure in (*failures, *unsuited_probes(request)):
                 history.add_failure(run.id, failure)
             followed = Followed(progress, history, run.id)
             return _measure_run(request, prepared, probes, folders, paths, history, run, followed)
@@ -243,10 +243,7 @@ def _reopen(
     """The run to resume, read again now that it is held: another process may have finished it meanwhile."""
     run = history.get_run(run_id)
     if run.state is RunState.FINISHED:
-        raise UsageError(
-            "run-finished",
-            f"Run {run.id} is finished; start a new one without --resume, or decide it again with --require-sign-off.",
-        )
+        raise run_finished(run.id)
     # without titles, which decide nothing
     kept = None if run.policy is None else Policy.model_validate(run.policy).untitled
     mine = (request.family.name, request.branch.name, suites, request.policy and request.policy.untitled)

@@ -19,7 +19,7 @@ from q36eval.evals.suite import read_suite
 from q36eval.kl.corpus import corpus_sha256
 from q36eval.measurement_facts import NOT_JUDGED, MeasuredOn, Subject
 from q36eval.probes import Probe, Progress
-from q36eval.records import Lane, ProbeName
+from q36eval.records import Lane, ProbeFailure, ProbeName
 from q36eval.run.materials import corpus_of, material_of
 from q36eval.run.reference import Reference
 from q36eval.run.request import SHIPPED_CANARIES, CanaryChoice, Request
@@ -88,7 +88,8 @@ def build_probes(
         evals = [before.get(ProbeName.EVALS) or build_evals(suite, paths, limits)]
     probes: list[Probe] = []
     if ProbeName.CANARIES in names:
-        probes = [before.get(ProbeName.CANARIES) or build_canaries(suite, limits, asked.canaries)]
+        canaries = before.get(ProbeName.CANARIES) or build_canaries(suite, limits, asked.canaries)
+        probes = [] if limits.family is not None and not limits.family.template.present else [canaries]
     if ProbeName.KL in names:
         from q36eval.kl.probe import KLProbe
 
@@ -167,7 +168,8 @@ CANARIES = "prompts of q36eval's canaries, answers checked exactly"
 def published_facts(request: Request, probes: Sequence[Probe]) -> dict[str, Any]:
     """`subject`, `measured_on` and what is not judged of a run, as JSON values (see `q36eval.measurement_facts`)."""
     measured_on = {probe.name.value: _of_probe(request, probe) for probe in probes}
-    sentences = [sentence for probe in probes for sentence in probe.not_judged]
+    unsuited = [f"The canaries are not judged, since {failure.reason}." for failure in unsuited_probes(request)]
+    sentences = [*unsuited, *(sentence for probe in probes for sentence in probe.not_judged)]
     return ({NOT_JUDGED: sentences} if sentences else {}) | {
         "subject": _subject(request).model_dump(mode="json"),
         "measured_on": {
@@ -175,6 +177,15 @@ def published_facts(request: Request, probes: Sequence[Probe]) -> dict[str, Any]
             for name, by_slice in measured_on.items()
         },
     }
+
+
+def unsuited_probes(request: Request) -> list[ProbeFailure]:
+    """The probe that the models cannot be asked: canaries without a chat template."""
+    family, trouble = request.family, request.family.template.trouble
+    if family.template.present or ProbeName.CANARIES not in request.probes:
+        return []
+    reason = f"the models of {family.name} have no chat template{f' that can be used ({trouble})' if trouble else ''}"
+    return [ProbeFailure(probe=ProbeName.CANARIES, reason=reason, kind="unsuited")]
 
 
 def _subject(request: Request) -> Subject:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from q36eval.config import Family
 from q36eval.engines import EngineOptions, EngineSettings
+from q36eval.errors import UsageError
 from q36eval.hub_checkpoints import Snapshot
 from q36eval.records import ProbeName
 from q36eval.served.declared_server import SERVING_KL
@@ -18,6 +19,14 @@ if TYPE_CHECKING:  # the command line imports this module before it knows that i
 
 ALL_PROBES = (ProbeName.WEIGHTS, ProbeName.CANARIES, ProbeName.KL, ProbeName.EVALS)
 """What every gate measures."""
+
+
+def run_finished(run_id: str) -> UsageError:
+    """The refusal to resume a run that has ended."""
+    return UsageError(
+        "run-finished",
+        f"Run {run_id} is finished; start a new one without --resume, or decide it again with --require-sign-off.",
+    )
 
 
 def probes_for(policy: "Policy") -> tuple[ProbeName, ...]:

@@ -141,7 +141,9 @@ def test_the_command_line_wins_over_the_file(project: Path, requested: list[Requ
     ):
         assert code_of(q36eval("gate", "--branch", "fp8-head", *options, state=state)) == "enough-seen"
     of_file, of_options, of_family = requested
-    assert of_file.policy is not None and of_options.policy is not None and of_family.policy is not None
+    assert of_file.policy is not None
+    assert of_options.policy is not None
+    assert of_family.policy is not None
     assert (of_file.policy.name, [*of_file.policy.lanes]) == ("close", ["freeform"])
     assert (of_options.policy.name, [*of_options.policy.lanes]) == ("sandbox", ["structured"])
     assert [each.reference.folder.name for each in requested if each.reference] == ["fp8-head", "bf16", "bf16"]

@@ -74,15 +74,15 @@ HOSTILE = {
 @pytest.mark.parametrize("kind", HOSTILE)
 def test_a_template_that_is_of_no_use_is_reported(kind: str, tmp_path: Path) -> None:
     known = _of(tmp_path, HOSTILE[kind])
-    assert known.template == NONE
-    assert known.trouble
+    assert known.template.trouble
+    assert known.template.model_copy(update={"trouble": ""}) == NONE
 
 
 def test_without_a_template_or_with_malformed_files_nothing_is_known(tmp_path: Path) -> None:
     assert abilities_of(tmp_path) == Abilities(NONE)
     for given in ("{", "[]", json.dumps({"chat_template": 7}), json.dumps({"chat_template": {"rag": "x"}})):
         (tmp_path / "tokenizer_config.json").write_text(given)
-        assert abilities_of(tmp_path).template == NONE
+        assert not abilities_of(tmp_path).template.present
     config = {"chat_template": templates.LLAMA, "bos_token": {"content": "<s>"}, "eos_token": None}
     (tmp_path / "tokenizer_config.json").write_text(json.dumps(config))
     assert abilities_of(tmp_path).tool_format == "llama_json"

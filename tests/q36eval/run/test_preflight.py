@@ -45,8 +45,7 @@ SANDBOX = ROOT / "data" / "sandbox"
 
 
 def codes(stderr: str) -> list[str]:
-    lines = (line for line in stderr.splitlines() if line.startswith("q36eval: ") and line.endswith("]"))
-    return [line.rpartition("[")[2] for line in lines]
+    return [line.rpartition("[")[2] for line in stderr.splitlines() if line.startswith("q36eval: ")]
 
 
 def test_unknown_names_are_refused_at_once_and_nothing_else_is_looked_at(
