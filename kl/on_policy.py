@@ -242,8 +242,9 @@ def _answer(prompt: OnPolicyPrompt, generated: Generated) -> OnPolicyAnswer | No
 
 def write_answers(path: Path, answers: OnPolicyAnswers) -> None:
     """Write the file whole or not at all."""
-    header = {"sampled": answers.sampled.model_dump(mode="json"), "answers_sha256": answers.sha256}
-    header |= {"prefix": answers.prefix} if answers.prefix else {}
+    header: dict[str, Any] = {"sampled": answers.sampled.model_dump(mode="json"), "answers_sha256": answers.sha256}
+    if answers.prefix:
+        header["prefix"] = list(answers.prefix)
     path.parent.mkdir(parents=True, exist_ok=True)
     write_atomically(path, canonical_json(header).encode() + b"\n" + answers.lines)
 

@@ -44,8 +44,10 @@ def corpus_of(suite: str, corpus: Path | None, paths: Paths) -> Corpus:
     name = suite.partition("=")[0]
     listed = {relative: entry.sha256 for relative, entry in verified(name, folder).files.items()}
     plan = settings_of(name)
-    scored = {} if plan is None else {"on_policy": plan.on_policy, "most_loss": plan.most_loss}
-    return CorpusConfig(name=folder.name, **scored), load_corpus(folder, listed)
+    config = CorpusConfig(name=folder.name)
+    if plan is not None:
+        config = config.model_copy(update={"on_policy": plan.on_policy, "most_loss": plan.most_loss})
+    return config, load_corpus(folder, listed)
 
 
 def material_of(
