@@ -17,6 +17,7 @@ from q36eval.engines.logits import OutputHead
 from q36eval.errors import EngineError, UsageError
 from q36eval.kl.corpus import CorpusDocument, in_turn
 from q36eval.kl.planning import CONTEXT, OVERLAP, windows
+from q36eval.kl.raw_texts import raw_ids
 from q36eval.kl.scoring import Scorer
 from q36eval.records import Clusters, Interval, Record
 from q36eval.stats import summarize
@@ -135,7 +136,7 @@ def sample(documents: Sequence[CorpusDocument], tokenizer: Any, passes: int, bud
     requests: list[ScoreRequest] = []
     spent, least = 0, 0
     for document in in_turn(documents, lambda document: document.slice):
-        ids = tuple(tokenizer.encode(document.text, add_special_tokens=False))
+        ids = raw_ids(tokenizer, document.text)
         mine = [
             ScoreRequest(f"{document.key}/{begin}", ids[begin:end], first - begin, "attribute")
             for begin, end, first in windows(len(ids), CONTEXT, OVERLAP)

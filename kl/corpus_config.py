@@ -37,6 +37,9 @@ class CorpusConfig(_Written):
 
     No more than `context` tokens are fed at a time, and in a longer document every token is scored after at least
     `overlap` others. `on_policy` says how the reference's own answers are sampled; null leaves them out.
+
+    With `most_loss` (nats per token) texts that the reference cannot model are left out by name, and a reference to
+    which raw text is meaningless reads them after a chat prompt; that is measured where it answers prompts.
     """
 
     name: Annotated[str, Field(min_length=1)]
@@ -45,6 +48,7 @@ class CorpusConfig(_Written):
     context: Annotated[int, Field(ge=2)] | None = None
     overlap: Annotated[int, Field(ge=1)] | None = None
     on_policy: OnPolicySettings | None = OnPolicySettings()
+    most_loss: Annotated[float, Field(gt=0)] | None = None
 
     @model_validator(mode="after")
     def _overlap_within_context(self) -> Self:

@@ -40,13 +40,15 @@ class CorpusPlan(BaseModel):
     name: Annotated[str, Field(min_length=1)]
     seed: int
     on_policy: OnPolicySettings = OnPolicySettings()
+    most_loss: Annotated[float, Field(gt=0)] | None = None
+    """As in a corpus file."""
     datasets: tuple[HubDataset, ...] = ()
     generated: Generated = Generated()
 
     @property
     def sha256(self) -> str:
         """Content hash of what the frozen texts depend on."""
-        return json_sha256(self.model_dump(mode="json", exclude={"on_policy"}))
+        return json_sha256(self.model_dump(mode="json", exclude={"on_policy", "most_loss"}))
 
     @property
     def most_clusters(self) -> int:
@@ -70,14 +72,24 @@ def generated(kind: Literal["json", "tool_dialogue"], count: int) -> list[dict[s
     return [json.loads(line) for line in lines[:count]]
 
 
-def plan_of(suite: str) -> CorpusPlan | None:
-    """The plan of the corpus that a shipped suite brings; None where it brings none, or one that ships whole.
+def settings_of(suite: str) -> CorpusPlan | None:
+    """How a shipped suite's corpus is scored, and what it is frozen from if it does not ship whole; None by default.
 
     Raises:
         UsageError: the plan is malformed.
     """
     path = PLANS / f"{corpus_name(suite)}.yaml"
     return read_yaml(path, CorpusPlan, "corpus plan") if path.is_file() else None
+
+
+def plan_of(suite: str) -> CorpusPlan | None:
+    """The plan of the corpus that a shipped suite brings; None where it brings none, or one that ships whole.
+
+    Raises:
+        UsageError: the plan is malformed.
+    """
+    plan = settings_of(suite)
+    return plan if plan is not None and plan.slices else None
 
 
 def corpus_name(suite: str) -> str:

@@ -67,8 +67,11 @@ def document_figures(slices: Iterable[str]) -> Iterator[tuple[Figure, str]]:
     yield from ((figure, name) for name in sorted(slices) for figure in SLICE_FIGURES)
 
 
-def document_measurements(outcomes: Sequence[ItemOutcome]) -> Iterator[Measurement]:
-    """Everything that follows from the documents' sums, over all of them and by slice; non-finite tokens counted."""
+def document_measurements(outcomes: Sequence[ItemOutcome], without: str = "") -> Iterator[Measurement]:
+    """Everything that follows from the documents' sums, over all of them and by slice; non-finite tokens counted.
+
+    `without` says which documents are not among `outcomes`; the KL over all carries it as a note.
+    """
     yield non_finite_tokens(outcomes)
     by_slice: dict[str, list[ItemOutcome]] = {}
     for outcome in outcomes:
@@ -76,7 +79,10 @@ def document_measurements(outcomes: Sequence[ItemOutcome]) -> Iterator[Measureme
     for figure, name in document_figures(by_slice):
         chosen = outcomes if name == ALL else by_slice[name]
         if any(outcome.branch.detail.get("finite_tokens") for outcome in chosen):
-            yield _of_slice(figure, name, chosen)
+            measured = _of_slice(figure, name, chosen)
+            if figure is KL and name == ALL:
+                measured = measured.model_copy(update={"note": joined(measured.note or "", without)})
+            yield measured
     yield from acceptance_measurements(outcomes)
 
 

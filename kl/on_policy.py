@@ -19,6 +19,7 @@ from q36eval.engines.base import Engine, Generated, GenerationRequest
 from q36eval.engines.retries import with_retry
 from q36eval.errors import EngineError, UsageError
 from q36eval.files import canonical_json, json_sha256, write_atomically
+from q36eval.kl.raw_texts import chat_prefix, raw_ids
 from q36eval.locks import exclusive
 from q36eval.probes import Progress
 from q36eval.records import DeploymentIdentity, Record
@@ -49,7 +50,7 @@ class OnPolicySettings(Record):
     chat: bool = True
     """Whether the chat prompts are answered too."""
     prompts: Annotated[str, Field(pattern=r"^[a-z0-9_]+$")] | None = None
-    """Which list of `data/prompts` those are: the short `chat` by default, `release` for the real family."""
+    """Which list of `data/prompts` those are: the short `chat` by default, `release`, or `standard` for any model."""
 
 
 @dataclass(frozen=True)
@@ -110,6 +111,8 @@ class OnPolicyAnswers:
 
     sampled: Sampled
     answers: tuple[OnPolicyAnswer, ...]
+    prefix: tuple[int, ...] = ()
+    """What this reference reads before a text of the corpus (`chat_prefix`), where that was measured."""
 
     @cached_property
     def lines(self) -> bytes:
@@ -139,10 +142,12 @@ def kept_or_sampled(
     settings: OnPolicySettings,
     load_reference: Callable[[], Engine],
     progress: Progress,
+    texts: Sequence[str] = (),
 ) -> OnPolicyAnswers:
     """The answers kept below `root`; sampled first if there are none, by one process at a time.
 
-    A killed sampling leaves nothing behind but its lock file, and starts over.
+    With `texts` the reference's chat prefix for them is measured and kept with the answers. A killed sampling leaves
+    nothing behind but its lock file, and starts over.
 
     Raises:
         UsageError: the file is damaged or was made by another reference, from other prompts or settings.
@@ -154,9 +159,9 @@ def kept_or_sampled(
         waiting = "waiting for another run to sample the reference's answers"
         with exclusive(path.with_suffix(".lock"), lambda: progress.stage(waiting, len(prompts))):
             if not path.exists():
-                write_answers(
-                    path, OnPolicyAnswers(sampled, sample_answers(load_reference(), prompts, settings, progress))
-                )
+                engine = load_reference()
+                answers = sample_answers(engine, prompts, settings, progress)
+                write_answers(path, OnPolicyAnswers(sampled, answers, chat_prefix(engine, texts)))
     return read_answers(path, sampled)
 
 
@@ -191,17 +196,25 @@ def sample_answers(
 
 
 def _request(prompt: OnPolicyPrompt, settings: OnPolicySettings, tokenizer: Any) -> GenerationRequest:
-    text = rendered_chat(tokenizer, prompt.messages, prompt.tools, enable_thinking=prompt.enable_thinking)
+    thinks = False
+    if getattr(tokenizer, "chat_template", None):
+        text = rendered_chat(tokenizer, prompt.messages, prompt.tools, enable_thinking=prompt.enable_thinking)
+        token_ids = tuple(tokenizer.encode(text, add_special_tokens=False))
+        thinks = prompt.enable_thinking and text != rendered_chat(
+            tokenizer, prompt.messages, prompt.tools, enable_thinking=False
+        )
+    else:  # a base model continues the words
+        token_ids = raw_ids(tokenizer, "\n\n".join([*(each["content"] for each in prompt.messages), ""]))
     # cut off like other answers, most of what is compared would be the beginning of a thought
     budget = min(prompt.max_new_tokens, settings.max_new_tokens)
     temperature, top_p = settings.temperature, settings.top_p
-    if prompt.enable_thinking:
+    if thinks:
         budget = settings.thinking_tokens or prompt.max_new_tokens
         temperature = settings.thinking_temperature or temperature
         top_p = settings.thinking_top_p or top_p
     return GenerationRequest(
         key=hashlib.sha256(prompt.content.encode()).hexdigest(),
-        token_ids=tuple(tokenizer.encode(text, add_special_tokens=False)),
+        token_ids=token_ids,
         max_new_tokens=budget,
         group="on-policy",
         temperature=temperature,
@@ -229,7 +242,9 @@ def _answer(prompt: OnPolicyPrompt, generated: Generated) -> OnPolicyAnswer | No
 
 def write_answers(path: Path, answers: OnPolicyAnswers) -> None:
     """Write the file whole or not at all."""
-    header = {"sampled": answers.sampled.model_dump(mode="json"), "answers_sha256": answers.sha256}
+    header: dict[str, Any] = {"sampled": answers.sampled.model_dump(mode="json"), "answers_sha256": answers.sha256}
+    if answers.prefix:
+        header["prefix"] = list(answers.prefix)
     path.parent.mkdir(parents=True, exist_ok=True)
     write_atomically(path, canonical_json(header).encode() + b"\n" + answers.lines)
 
@@ -247,6 +262,7 @@ def read_answers(path: Path, expected: Sampled | None = None) -> OnPolicyAnswers
             raise ValueError("its answers are not those that were written")
         sampled = Sampled.model_validate(header["sampled"])
         answers = tuple(OnPolicyAnswer.model_validate_json(line) for line in rest.splitlines())
+        prefix = tuple(map(int, header.get("prefix", ())))
     except OSError as error:
         raise UsageError(
             "file-unreadable", f"The sampled answers {path} cannot be read: {error.strerror}; check the path."
@@ -259,4 +275,4 @@ def read_answers(path: Path, expected: Sampled | None = None) -> OnPolicyAnswers
             "sampled-answers-identity",
             f"The sampled answers {path} were made with another {', '.join(different)}; {ADVICE}.",
         )
-    return OnPolicyAnswers(sampled, answers)
+    return OnPolicyAnswers(sampled, answers, prefix)

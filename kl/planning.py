@@ -12,6 +12,7 @@ from q36eval.engines.base import ScoreRequest
 from q36eval.errors import UsageError
 from q36eval.kl.corpus import CorpusDocument
 from q36eval.kl.on_policy import OnPolicyAnswer
+from q36eval.kl.raw_texts import leading_ids, preceded
 from q36eval.kl.spans import text_kinds, token_kinds
 from q36eval.probes import ItemResults, WorkItem
 
@@ -51,12 +52,18 @@ class PlannedDocument:
 
 @dataclass(frozen=True)
 class Material:
-    """What a divergence is measured on. No more than `context` tokens are fed at a time, `overlap` of them again."""
+    """What a divergence is measured on. No more than `context` tokens are fed at a time, `overlap` of them again.
+
+    `prefix` are the token ids of what each document is read after (by default BOS where the tokenizer adds it). A
+    document whose mean loss under the reference is above `most_loss` nats per token is left out.
+    """
 
     documents: tuple[CorpusDocument, ...]
     answers: tuple[OnPolicyAnswer, ...] = ()
     context: int = CONTEXT
     overlap: int = OVERLAP
+    prefix: tuple[int, ...] = ()
+    most_loss: float | None = None
 
 
 @dataclass(frozen=True)
@@ -113,12 +120,15 @@ def plan_material(material: Material, tokenizer: Any) -> Planned:
     """
     planned: dict[str, PlannedDocument] = {}
     short = 0
+    leading = material.prefix or leading_ids(tokenizer)
     for document in material.documents:
-        token_ids, kinds = text_kinds(tokenizer, document.text)
-        if len(token_ids) < 2:
+        own_ids, kinds = text_kinds(tokenizer, document.text)
+        token_ids = preceded(leading, own_ids)
+        first = max(1, len(token_ids) - len(own_ids))
+        if len(token_ids) <= first:
             short += 1
             continue
-        planned[document.key] = _planned(document, token_ids, 1, kinds[1:], material)
+        planned[document.key] = _planned(document, token_ids, first, kinds[first - len(token_ids) :], material)
     if not planned:
         raise UsageError(
             "corpus-too-short",

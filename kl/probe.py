@@ -38,6 +38,9 @@ from q36eval.probes import Digest, ItemResults, Probe, WorkItem
 from q36eval.records import Answer, ItemOutcome, Measurement, ProbeName
 from q36eval.token_files import WORST, write_worst
 
+LEFT_OUT = "left_out"
+"""Marks the detail of an outcome that no figure is made of."""
+
 
 class KLProbe(Probe):
     """One work item per document or sampled answer, in clusters by their source.
@@ -56,15 +59,17 @@ class KLProbe(Probe):
         overlap: int = OVERLAP,
         *,
         answers: Sequence[OnPolicyAnswer] = (),
+        prefix: tuple[int, ...] = (),
+        most_loss: float | None = None,
         notify: Callable[[str], None] = lambda sentence: None,
     ) -> None:
-        """`notify` is told, once, what a person should know about the plan.
+        """`notify` is told, once, what a person should know about the plan; the rest is `Material`'s.
 
         Raises:
             UsageError: a document's slice has a name that is kept for other figures.
         """
         refuse_reserved_slices(documents)
-        material = Material(tuple(documents), tuple(answers), context, overlap)
+        material = Material(tuple(documents), tuple(answers), context, overlap, prefix, most_loss)
         self._material, self._notify = material, notify
         sources: list[CorpusDocument | OnPolicyAnswer] = [*documents, *answers]
         self._documents = {source.key: source for source in sources}
@@ -84,8 +89,15 @@ class KLProbe(Probe):
         # only where there are some, so that what was captured of a corpus without clusters stays what it is
         if clusters := clusters_sha256({key: source.cluster for key, source in self._documents.items()}):
             settings["clusters"] = clusters
+        settings |= {"prefix": list(prefix)} if prefix else {}
+        settings |= {} if most_loss is None else {"most_loss": most_loss}
         self.suite_fields = suite_fields(settings)
         self.suite_sha256 = json_sha256(settings)
+
+    @classmethod
+    def of(cls, material: Material, notify: Callable[[str], None]) -> "KLProbe":
+        """The probe of that material."""
+        return cls(**{field.name: getattr(material, field.name) for field in fields(material)}, notify=notify)
 
     def plan(self, tokenizer: Any) -> list[WorkItem]:
         """One item per document, which scores its tokens but the first, and per answer, which scores its tokens.
@@ -196,7 +208,23 @@ class KLProbe(Probe):
         kinds = [KINDS[kind] for kind in document.kinds]
         columns = _token_columns(document, figures)
         self._tokens.add(item.key, document_table(item.key, document.id, document.slice, kinds, columns))
-        return _document_sums(figures)
+        sums, most = _document_sums(figures), self._material.most_loss
+        of_corpus = isinstance(self._documents[item.key], CorpusDocument)
+        # what is not finite is the branch's damage, and counts
+        if most is not None and of_corpus and sums["finite_tokens"] == sums["tokens"]:
+            sums |= {LEFT_OUT: True} if sums["reference_nll"] > most * sums["tokens"] else {}
+        return sums
+
+    def _left_out(self, outcomes: Sequence[ItemOutcome]) -> str:
+        """Which documents are left out of all figures, in words, which are printed too; empty text for none."""
+        keys = [outcome.item_key for outcome in outcomes if outcome.branch.detail.get(LEFT_OUT)]
+        if not keys:
+            return ""
+        names = ", ".join(sorted(self._documents[key].id for key in keys))
+        limit = f"mean loss above {self._material.most_loss:g} nats per token"
+        words = f"without {len(keys)} documents that the reference cannot model ({limit}): {names}"
+        self._notify(f"The KL is measured {words}.")
+        return words
 
     def _scorer_of(self, engine: Engine, reference: Digest) -> Scorer:
         """The one for this engine; a run has one reference head."""
@@ -218,8 +246,10 @@ class KLProbe(Probe):
 
     def summarize(self, outcomes: Sequence[ItemOutcome]) -> Iterator[Measurement]:
         """All measurements; the run's tokens become one file, with the worst of them beside it."""
+        without = self._left_out(outcomes)
+        outcomes = [outcome for outcome in outcomes if not outcome.branch.detail.get(LEFT_OUT)]
         ordered = sorted(outcomes, key=lambda outcome: (outcome.stratum, outcome.cluster, outcome.item_key))
-        yield from document_measurements(outcomes)
+        yield from document_measurements(outcomes, without)
         measured = [outcome for outcome in ordered if "finite_tokens" in outcome.branch.detail]
         if not measured:
             return

@@ -18,6 +18,7 @@ from q36eval.engines import Engine, EngineSettings, identity_of
 from q36eval.engines.base import ScoreRequest
 from q36eval.kl.attribution import Pass, hidden_states
 from q36eval.kl.corpus import CorpusDocument, in_turn
+from q36eval.kl.raw_texts import raw_ids
 
 CACHE_SCALES = "kv_scales"
 """Under what a run's provenance says which scales were judged, and what both cost."""
@@ -76,7 +77,7 @@ def judge_worse_scales(engine: Engine, settings: EngineSettings, texts: Texts) -
 
 def _requests(engine: Engine, documents: Sequence[CorpusDocument]) -> list[ScoreRequest]:
     chosen = in_turn(documents, lambda document: document.slice)[:DOCUMENTS]
-    ids = [tuple(engine.tokenizer.encode(one.text, add_special_tokens=False))[:TOKENS] for one in chosen]
+    ids = [raw_ids(engine.tokenizer, one.text)[:TOKENS] for one in chosen]
     requests = [ScoreRequest(one.key, text, 1, CACHE_SCALES) for one, text in zip(chosen, ids, strict=True)]
     return [request for request in requests if len(request.token_ids) > 1]
 

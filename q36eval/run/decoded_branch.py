@@ -19,6 +19,7 @@ from q36eval.gate.noise import floor_metric
 from q36eval.history import History
 from q36eval.kl.attribution import Sample, hidden_states, kl_clusters
 from q36eval.kl.corpus import CorpusDocument, in_turn
+from q36eval.kl.raw_texts import raw_ids
 from q36eval.kl.serving_error import Side, divergence_sums_from
 from q36eval.metrics import metric_of
 from q36eval.records import DeploymentIdentity, Measurement, ProbeName
@@ -89,7 +90,7 @@ def beginnings(documents: Sequence[CorpusDocument], tokenizer: Any) -> Sample:
         source = document.cluster or document.key
         if source in chosen:
             continue
-        ids = tuple(tokenizer.encode(document.text, add_special_tokens=False))[:TOKENS]
+        ids = raw_ids(tokenizer, document.text)[:TOKENS]
         if len(ids) > 1:
             chosen[source] = document, ScoreRequest(f"{document.key}/0", ids, group="attribute")
         if len(chosen) == SERVING_TEXTS:

@@ -12,9 +12,9 @@ from q36eval.engines.base import Engine
 from q36eval.errors import UsageError
 from q36eval.evals.frozen import verify
 from q36eval.files import read_listed
-from q36eval.kl.corpus import CorpusDocument, load_corpus
+from q36eval.kl.corpus import CorpusDocument, in_turn, load_corpus
 from q36eval.kl.corpus_config import CorpusConfig, load_configured_corpus, load_corpus_config
-from q36eval.kl.corpus_plan import plan_of
+from q36eval.kl.corpus_plan import settings_of
 from q36eval.kl.on_policy import OnPolicyPrompt, OnPolicySettings, kept_or_sampled
 from q36eval.kl.planning import ANSWERS_PREFIX, OVERLAP, Material
 from q36eval.probes import Progress
@@ -43,9 +43,11 @@ def corpus_of(suite: str, corpus: Path | None, paths: Paths) -> Corpus:
         )
     name = suite.partition("=")[0]
     listed = {relative: entry.sha256 for relative, entry in verified(name, folder).files.items()}
-    plan = plan_of(name)
-    sampled = OnPolicySettings() if plan is None else plan.on_policy
-    return CorpusConfig(name=folder.name, on_policy=sampled), load_corpus(folder, listed)
+    plan = settings_of(name)
+    config = CorpusConfig(name=folder.name)
+    if plan is not None:
+        config = config.model_copy(update={"on_policy": plan.on_policy, "most_loss": plan.most_loss})
+    return config, load_corpus(folder, listed)
 
 
 def material_of(
@@ -68,9 +70,10 @@ def material_of(
     settings = config.on_policy
     prompts = [] if settings is None else on_policy_prompts(settings, paths)
     if settings is None or not prompts:
-        return Material(tuple(documents), (), context, overlap)
-    answers = kept_or_sampled(kept_in, identity, prompts, settings, load_reference, progress).answers
-    return Material(tuple(documents), answers, context, overlap)
+        return Material(tuple(documents), (), context, overlap, (), config.most_loss)
+    texts = [] if config.most_loss is None else [one.text for one in in_turn(documents, lambda one: one.slice)]
+    kept = kept_or_sampled(kept_in, identity, prompts, settings, load_reference, progress, texts)
+    return Material(tuple(documents), kept.answers, context, overlap, kept.prefix, config.most_loss)
 
 
 def context_and_overlap(config: CorpusConfig, family_context: int) -> tuple[int, int]:

@@ -94,7 +94,7 @@ def build_probes(
         from q36eval.kl.probe import KLProbe
 
         scored = material()
-        probes.append(KLProbe(scored.documents, scored.context, scored.overlap, answers=scored.answers, notify=_notify))
+        probes.append(KLProbe.of(scored, _notify))
     return [*probes, *evals]
 
 

@@ -1,0 +1,67 @@
+"""What a model reads before a raw text: its BOS token, or a chat prompt where raw text is meaningless to it."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from q36eval.chat import rendered_chat
+from q36eval.engines.base import Engine, ScoreRequest
+from q36eval.engines.retries import with_retry
+from q36eval.errors import EngineError
+
+REQUEST = "Write a text."
+TEXTS = 9
+"""One of each slice of the suite `standard`: about 4,000 tokens are scored in all, ten seconds of a small model."""
+
+GAIN_NATS = 1.0
+"""A chat prompt must save that much of the mean loss per token: for models that read raw text it is near 0."""
+
+
+def leading_ids(tokenizer: Any) -> tuple[int, ...]:
+    """The BOS token if the tokenizer itself puts it before a text, else nothing."""
+    bos = getattr(tokenizer, "bos_token_id", None)
+    return () if bos is None or list(tokenizer.encode(""))[:1] != [bos] else (bos,)
+
+
+def raw_ids(tokenizer: Any, text: str) -> tuple[int, ...]:
+    """The token ids of a text, after BOS where the tokenizer adds it and the text does not bring it."""
+    return preceded(leading_ids(tokenizer), tuple(tokenizer.encode(text, add_special_tokens=False)))
+
+
+def preceded(leading: tuple[int, ...], ids: tuple[int, ...]) -> tuple[int, ...]:
+    """`ids` after `leading`, unless they begin with the same token, as a rendered conversation does."""
+    return ids if leading[:1] == ids[:1] else leading + ids
+
+
+def chat_prefix(engine: Engine, texts: Sequence[str]) -> tuple[int, ...]:
+    """The token ids of the chat prompt to score texts after; empty if `engine`, the reference, reads raw text as well.
+
+    Raises:
+        EngineError: it could not score the texts, or the template does not write the prompt.
+    """
+    tokenizer = engine.tokenizer
+    if not texts or engine.scores != "states" or not getattr(tokenizer, "chat_template", None):
+        return ()
+    prompt = rendered_chat(tokenizer, [{"role": "user", "content": REQUEST}], enable_thinking=False)
+    prefix = tuple(tokenizer.encode(prompt, add_special_tokens=False))
+    ids = [tuple(tokenizer.encode(text, add_special_tokens=False)) for text in texts[:TEXTS]]
+    raw = _mean_loss(engine, leading_ids(tokenizer), ids)
+    gain = raw - _mean_loss(engine, prefix, ids)
+    return prefix if gain > GAIN_NATS else ()
+
+
+def _mean_loss(engine: Engine, leading: tuple[int, ...], texts: Sequence[tuple[int, ...]]) -> float:
+    """Nats per token after `leading`, of the same tokens whatever that is: each text's but the first."""
+    total, tokens = 0.0, 0
+    requests = [
+        ScoreRequest(f"prefix/{len(leading)}/{number}", preceded(leading, ids), len(preceded(leading, ids[:1])))
+        for number, ids in enumerate(texts)
+        if len(ids) > 1
+    ]
+    for scored in with_retry(engine.score, requests):
+        if scored.hidden_states is None:
+            raise EngineError("scoring-failed", f"The reference could not score the texts: {scored.error}.")
+        labels = scored.request.token_ids[scored.request.first :]
+        log_probs = engine.logits(scored.hidden_states).log_softmax(-1)
+        total -= float(log_probs[range(len(labels)), list(labels)].double().sum())
+        tokens += len(labels)
+    return total / max(tokens, 1)
