@@ -175,6 +175,14 @@ def absolute_path(path: str | Path) -> Path:
     return real_path(named) if named.name in ("", "..") else real_path(named.parent) / named.name
 
 
+def checkpoint_path(path: str | Path) -> Path:
+    """The full path of a checkpoint: a folder's with links followed, a file's under its own name.
+
+    In the Hub's cache a `.gguf` is a link to a file that is named by its hash.
+    """
+    return real_path(path) if Path(path).is_dir() else absolute_path(path)
+
+
 def read_listed(path: Path, sha256: str | None) -> bytes:
     """A file's bytes, which are those that were listed with that hash; None asks for no certain ones.
 

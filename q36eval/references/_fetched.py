@@ -5,6 +5,7 @@ another one. A file takes its name when its bytes have the hash that the pack's 
 name when all are there: what was half fetched is gone on with, and never used.
 """
 
+import os
 import re
 import shutil
 from collections.abc import Iterator, Mapping
@@ -109,8 +110,11 @@ def _read_from(what: str) -> Iterator[None]:
 def _system(address: str) -> tuple[Any, str]:
     import fsspec
 
+    options: dict[str, Any] = {}
+    if address.startswith("hf://"):  # a file system that was opened before would list what it listed then
+        options = {"endpoint": os.environ.get("HF_ENDPOINT") or None, "skip_instance_cache": True}
     try:
-        return fsspec.core.url_to_fs(address)  # type: ignore[no-any-return]
+        return fsspec.core.url_to_fs(address, **options)  # type: ignore[no-any-return]
     except Exception as error:  # of whichever library it chose
         raise UsageError(
             "address-unsupported", f"Nothing here reads {shown(address)}: {shown(str(error)).rstrip('.')}."

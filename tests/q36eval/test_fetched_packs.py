@@ -1,5 +1,6 @@
 """A pack at an address is fetched once, held to its manifest, and never used half."""
 
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,6 +11,7 @@ from q36eval.errors import UsageError
 from q36eval.probes import Digest
 from q36eval.records import ProbeName
 from q36eval.references import Capture, Pack, _fetched, fetched, is_address
+from tests.loopback_hub import TOKEN, loopback_hub
 from tests.q36eval.test_references import IDENTITY
 from tests.raising import raises
 
@@ -170,3 +172,36 @@ def test_no_password_of_an_address_is_printed(tmp_path: Path) -> None:
         assert "://" in str(raised.value)
         for secret in ("pass", "pa@", "user", "sig"):
             assert secret not in str(raised.value)
+
+
+@pytest.mark.parametrize("kind", ["", "datasets/"])
+def test_a_pack_on_the_hub(pack: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
+    """As a repository's folder, of a branch that moves, and with a token."""
+    cache, address = tmp_path / "cache", f"hf://{kind}org/packs@v1/bf16"
+    with loopback_hub() as hub:
+        hub.use(monkeypatch, tmp_path / "home")
+        shutil.copytree(pack, tmp_path / "repository" / "bf16")
+        hub.publish(f"{kind}org/packs", tmp_path / "repository", "v1")
+        first = fetched(address, cache)
+        assert Pack.open(first).identity == IDENTITY
+        for file in listed(pack):
+            assert (first / file.relative_to(pack)).read_bytes() == file.read_bytes()
+        hub.requests.clear()
+        assert fetched(address, cache) == first
+        assert not [path for path in hub.downloads() if not path.endswith((".json", ".jsonl"))]
+        (tmp_path / "repository" / "bf16" / "on-policy-2.jsonl").write_text("more")
+        hub.publish(f"{kind}org/packs", tmp_path / "repository", "v1")
+        assert (fetched(address, cache) / "on-policy-2.jsonl").read_text() == "more", "the branch moved"
+        for missing in (f"hf://{kind}org/none/bf16", f"hf://{kind}org/packs@v2/bf16"):
+            with raises(UsageError, "pack-unreadable", missing.partition("://")[2]):
+                fetched(missing, cache)
+        repository = hub.repositories[f"{kind or 'models/'}org/packs"]
+        repository.private = True
+        with raises(UsageError, "pack-unreadable"):
+            fetched(address, cache)
+        monkeypatch.setenv("HF_TOKEN", TOKEN)
+        fetched(address, tmp_path / "other")
+        monkeypatch.setenv("HF_TOKEN", "hf_wrongSecret")
+        with raises(UsageError, "pack-unreadable") as error:
+            fetched(address, cache)
+        assert "Secret" not in str(error.value)

@@ -21,7 +21,7 @@ from q36eval.checkpoints.open_files import TEXT_FILES, HeldFile, HeldFolder, Mad
 from q36eval.errors import CorruptCheckpointError, UsageError
 
 SUFFIX = ".gguf"
-_PART = re.compile(r"(?P<stem>.+)-(?P<part>\d{5})-of-(?P<count>\d{5})\.gguf")
+_PART = re.compile(r"(?P<stem>.+)-(?P<part>\d{5})-of-(?P<count>\d{5})(?P<suffix>\.gguf|\.safetensors)")
 MOST_PARTS = 1000
 VISION = "mmproj"
 """How the file of a vision tower begins, as llama.cpp and its users name it."""
@@ -52,17 +52,21 @@ def vision_files(path: Path) -> list[str]:
     return sorted(file.name for file in path.glob(f"*{SUFFIX}") if file.name.lower().startswith(VISION))
 
 
-def _set_of(folder: Path, name: str) -> list[str]:
+def parts_of(name: str) -> list[str]:
+    """The names of all files of a split set, by any one of them; of another file its own."""
     match = _PART.fullmatch(name)
     count = int(match["count"]) if match else 1
-    if match is None or count > MOST_PARTS:
-        names = [name]
-    else:
-        names = [f"{match['stem']}-{part:05d}-of-{count:05d}{SUFFIX}" for part in range(1, count + 1)]
+    if match is None or not 0 < count <= MOST_PARTS:
+        return [name]
+    return [f"{match['stem']}-{part:05d}-of-{count:05d}{match['suffix']}" for part in range(1, count + 1)]
+
+
+def _set_of(folder: Path, name: str) -> list[str]:
+    names = parts_of(name)
     for each in names:
         file = folder / each
         if not file.exists():
-            raise UsageError("file-missing", f"{file} is missing: a model in {count} files needs all of them.")
+            raise UsageError("file-missing", f"{file} is missing: a model in {len(names)} files needs all of them.")
         if not file.is_file():
             raise UsageError("file-not-regular", f"{file} is no regular file: a GGUF is read from one.")
     return names

@@ -43,6 +43,7 @@ from q36eval.engines.vllm.process import AskError, WorkerProcess
 from q36eval.engines.vllm.self_test import check_states
 from q36eval.engines.vllm.window import ScoringWindow
 from q36eval.errors import EngineError, UsageError
+from q36eval.files import checkpoint_path
 from q36eval.records import DeploymentIdentity
 
 KIND = "vllm"
@@ -261,7 +262,7 @@ def _length(window: Sequence[Request]) -> int:
 
 def _arguments(settings: EngineSettings, there: Environment) -> dict[str, Any]:
     """The arguments of `vllm.LLM`, the user's own last."""
-    folder = str(settings.folder.resolve())
+    folder = str(checkpoint_path(settings.folder))
     chosen = {**ARGUMENTS, "model": folder, "tokenizer": folder}
     if there.on_cpu:
         chosen |= {"enforce_eager": True, "max_num_seqs": 16}

@@ -35,6 +35,7 @@ from q36eval.engines.workers.dispatch import Dispatch, FatalUnitError
 from q36eval.engines.workers.pool import Pool, pool_at
 from q36eval.engines.workers.worker import Opened, Replica, unpacked
 from q36eval.errors import UsageError
+from q36eval.files import checkpoint_path
 from q36eval.records import DeploymentIdentity
 
 LAYERS_REFUSED = (
@@ -208,7 +209,7 @@ def in_units(batches: Sequence[Batch]) -> Iterator[list[Batch]]:
 def _of_a_worker(settings: EngineSettings) -> EngineSettings:
     """As a worker opens it: on the first of the GPUs that it is given."""
     device = settings.device if settings.device == "cpu" else "cuda:0"
-    return replace(settings, folder=settings.folder.resolve(), device=device, workers=None, ray=None)
+    return replace(settings, folder=checkpoint_path(settings.folder), device=device, workers=None, ray=None)
 
 
 @contextmanager
