@@ -189,9 +189,9 @@ def test_a_pack_on_the_hub(pack: Path, tmp_path: Path, monkeypatch: pytest.Monke
         hub.requests.clear()
         assert fetched(address, cache) == first
         assert not [path for path in hub.downloads() if not path.endswith((".json", ".jsonl"))]
-        (tmp_path / "repository" / "bf16" / "chat_templates.json").write_text('{"default": "x"}')
+        (tmp_path / "repository" / "bf16" / "on-policy-2.jsonl").write_text("more")
         hub.publish(f"{kind}org/packs", tmp_path / "repository", "v1")
-        assert fetched(address, cache) != first, "the branch moved"
+        assert (fetched(address, cache) / "on-policy-2.jsonl").read_text() == "more", "the branch moved"
         for missing in (f"hf://{kind}org/none/bf16", f"hf://{kind}org/packs@v2/bf16"):
             with raises(UsageError, "pack-unreadable", missing.partition("://")[2]):
                 fetched(missing, cache)
