@@ -224,6 +224,7 @@ def test_into_an_empty_file_and_never_into_a_broken_one() -> None:
 def test_a_published_branch_is_called_by_its_repository() -> None:
     found = [divergence(0.01)]
     subject = {"base_model": "Qwen/Qwen3.6-35B-A3B", "repository": "me/Q-NVFP4", "revision": "fp8-head"}
+    subject["commit"] = "0123456789abcdef0123456789abcdef01234567"
     record = run({})
     record = record.model_copy(update={"provenance": record.provenance | {"subject": subject}})
     text = to_card(Document(judged(*found), record, found))

@@ -122,5 +122,16 @@ def test_the_commands_exist(judged: GateReport) -> None:
         command.make_context("q36eval", words, resilient_parsing=False)
 
 
+def test_a_branch_is_named_with_the_options_of_its_run() -> None:
+    named = {
+        "--branch sandbox/main": {"branch": ["sandbox/main"], "family": "sandbox"},
+        "--branch /b --reference /a": {"branch": ["/b"], "family": None, "reference": "/a"},
+        "--branch Org/M@v1 --family /f.yaml": {"branch": ["Org/M@v1"], "family": "/f.yaml"},
+        "--branch BRANCH --reference REFERENCE": {"branch": ["a;b"], "family": None, "reference": HOSTILE},
+    }
+    for words, options in named.items():
+        assert steps(inconclusive(), provenance={"options": options})[0] == f"q36eval gate {words}"
+
+
 def test_a_folders_path_is_quoted_for_a_shell() -> None:
     assert steps(inconclusive(), branch="/out dir/my-int4")[0] == "q36eval gate --branch '/out dir/my-int4'"

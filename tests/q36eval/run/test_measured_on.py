@@ -9,6 +9,7 @@ import yaml
 from q36eval.app.targets import load_family
 from q36eval.config import Paths
 from q36eval.evals.suite import TELLING, EvalSuite, LoadedSuite, read_suite
+from q36eval.hub_checkpoints import Snapshot
 from q36eval.measurement_facts import recorded, recorded_subject
 from q36eval.records import ProbeName
 from q36eval.run.probe_set import Limits, build_evals, published_facts
@@ -35,6 +36,19 @@ def test_a_run_of_the_sandbox_claims_no_benchmark() -> None:
     assert recorded(facts, ProbeName.EVALS, "czech")[1] == "czech"
     assert recorded(facts, ProbeName.KL, "all") == (None, None)
     assert recorded({"measured_on": {"evals": 3}}, ProbeName.EVALS, "x") == (None, None)
+
+
+def test_a_download_is_named_by_repository_and_commit() -> None:
+    """On both sides; a folder's family gives neither."""
+    place, commits = PATHS.data / "sandbox", ("1" * 40, "2" * 40)
+    branch = Target("Org/Model@v1", place / "fp8-head", Snapshot(place / "fp8-head", "Org/Model", "v1", commits[0]))
+    base = Target("Org/Base@main", place / "bf16", Snapshot(place / "bf16", "Org/Base", "main", commits[1]))
+    family = load_family("sandbox", PATHS)
+    request = Request(family=family, branch=branch, reference=base, suite="sandbox", policy=None)
+    subject = recorded_subject(published_facts(request, []))
+    assert subject is not None
+    assert (subject.repository, subject.revision, subject.commit) == ("Org/Model", "v1", commits[0])
+    assert subject.reference == f"Org/Base at commit {commits[1]}"
 
 
 def test_a_shipped_benchmark_names_the_dataset_its_tasks_read() -> None:
