@@ -19,7 +19,7 @@ from q36eval.app.cli.options import (
     SuiteOption,
     print_json,
 )
-from q36eval.app.targets import declared_family
+from q36eval.app.targets import chosen_family
 from q36eval.config import Family
 from q36eval.config.paths import Paths
 from q36eval.engines import EngineOptions
@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 app = typer.Typer()
 
 DRAWS_SHOWN = 3
+ANY_FAMILYS_SUITE = "standard"
+"""What is listed where no family is chosen."""
 
 
 @app.callback(invoke_without_command=True)
@@ -116,9 +118,10 @@ def list_canaries(
     from q36eval.run.suites import named_canaries
 
     paths = Paths.default()
-    chosen = declared_family(family, paths)
-    named = named_canaries(suite or chosen.suite, paths)
-    specs = load_specs(own=own, skills=None, n=draws_per_family(suite or chosen.suite, named), named=named)
+    chosen = chosen_family(family, paths)
+    asked = suite or (ANY_FAMILYS_SUITE if chosen is None else chosen.suite)
+    named = named_canaries(asked, paths)
+    specs = load_specs(own=own, skills=None, n=draws_per_family(asked, named), named=named)
     rows = [_row(spec, chosen) for spec in specs]
     if as_json:
         print_json([dict(zip(("id", "kind", "lanes", "n", "where", "why"), row, strict=True)) for row in rows])
@@ -193,12 +196,13 @@ def check(
     return int(ExitCode.USAGE if bad else ExitCode.PASS)
 
 
-def _row(spec: "CanarySpec", chosen: Family) -> tuple[str, ...]:
+def _row(spec: "CanarySpec", chosen: Family | None) -> tuple[str, ...]:
     count = len(spec.must_pass or ()) if spec.family is None else spec.family.n
     lanes = ", ".join(lane.value for lane in spec.lanes)
     where = "everywhere"
     if spec.only_where_declared:
-        where = f"where {spec.skill} is declared{'' if spec.skill in chosen.skills else f'; not on {chosen.name}'}"
+        missing = "" if chosen is None or spec.skill in chosen.skills else f"; not on {chosen.name}"
+        where = f"where {spec.skill} is declared{missing}"
     return (spec.id, _kind(spec), lanes, str(count), where, " ".join(spec.why.split()))
 
 

@@ -29,7 +29,14 @@ from q36eval.app.cli.options import (
     show_targets,
 )
 from q36eval.app.cli.report_formats import clear_reports
-from q36eval.app.cli.resuming import continue_with, kept_options, kept_policy, kept_template, project_template
+from q36eval.app.cli.resuming import (
+    check_resumed,
+    continue_with,
+    kept_options,
+    kept_policy,
+    kept_template,
+    project_template,
+)
 from q36eval.app.cli.streams import kept_in_history
 from q36eval.app.names import meaning
 from q36eval.app.targets import chosen_family, family_of
@@ -141,6 +148,8 @@ def gate(
         chosen = family_of(family, paths, branch, reference, needs_reference=not without, notify=note)
         suite_name = suite or chosen.suite
         branches = Branches(branch, chosen, paths, waivers_from, None if plan else out)
+        if begun is not None:
+            check_resumed(begun, chosen, branches.names)
         unknown: list[Problem] = []
         with collecting(unknown):
             kept = None if policy is not None or begun is None else kept_policy(begun)

@@ -63,12 +63,12 @@ class Branches:
             UsageError: the waiver file is missing or malformed.
         """
         self._named, self._family, self._paths = named, family, paths
-        self._names = [name_in_history(name, family, paths) for name in named]
+        self.names = [name_in_history(name, family, paths) for name in named]
         self._waivers_from = waivers_from
         self._waivers = {} if waivers_from is None else read_waivers(waivers_from, datetime.now(UTC).date())
-        for sentence in strangers(self._waivers, family, self._names):
+        for sentence in strangers(self._waivers, family, self.names):
             note(sentence)
-        self._folders = [out if out is None or self.alone else out / folder_name(name) for name in self._names]
+        self._folders = [out if out is None or self.alone else out / folder_name(name) for name in self.names]
         self._targets: list[Target | Q36Error] = []
 
     @property
@@ -80,7 +80,7 @@ class Branches:
     def first(self) -> Target:
         """The first branch, whether or not its checkpoint is here."""
         target = self._targets[0]
-        return Target(self._names[0], Path(self._named[0])) if isinstance(target, Q36Error) else target
+        return Target(self.names[0], Path(self._named[0])) if isinstance(target, Q36Error) else target
 
     @property
     def targets(self) -> list[Target]:
@@ -101,7 +101,7 @@ class Branches:
 
     def measured(self, request: Callable[..., Request], history: "History") -> Generator[Judged, None, None]:
         """Each branch measured and judged, one after the other."""
-        for name, target, folder in zip(self._names, self._targets, self._folders, strict=True):
+        for name, target, folder in zip(self.names, self._targets, self._folders, strict=True):
             if isinstance(target, Q36Error):
                 yield _not_judged(name, target, folder)
                 continue
@@ -133,7 +133,7 @@ class Branches:
         from q36eval.app.reviewing.redecision import decide_again
 
         self.make_folders()
-        (name,), (folder,) = self._names, self._folders
+        (name,), (folder,) = self.names, self._folders
         today = datetime.now(UTC).date()
         again = decide_again(
             history, run, family=self._family.name, branch=name, policy=policy, on=today, source=self._source(name)

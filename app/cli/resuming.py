@@ -4,12 +4,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from q36eval.app.cli.options import given_options, open_history
+from q36eval.app.names import shipped_families
 from q36eval.app.targets import DerivedFamily, chosen_family
 from q36eval.chat.declared_template import recorded_template
 from q36eval.config import Family, Paths, Project
-from q36eval.config.project import counted_from
+from q36eval.config.project import counted_from, names_a_program
 from q36eval.provenance import OPTIONS
-from q36eval.run.request import Target, run_finished
+from q36eval.run.request import Target, another_request, run_finished
 
 if TYPE_CHECKING:
     from q36eval.gate import Policy
@@ -28,14 +29,17 @@ def continue_with(context: Any) -> None:
     from q36eval.history import RunState
 
     run = open_history().get_run(context.params["resume"])
-    begun = {"branch": [run.branch], "family": run.family} | run.provenance.get(OPTIONS, {})
+    kept = {} if run.imported is not None else run.provenance.get(OPTIONS, {})  # an archive chooses no options here
+    shipped = [family.name for family in shipped_families(Paths.default())]
+    begun = {"branch": [run.branch], "family": run.family if run.family in shipped else None} | kept
+    begun["engine_arguments"] = [each for each in kept.get("engine_arguments", ()) if not names_a_program(each)]
     if run.state is RunState.FINISHED:  # it is decided again by what is named now
         if not context.params["require_sign_off"]:
             raise run_finished(run.id)
         begun = {name: begun[name] for name in ("branch", "family", "reference") if name in begun}
     given = given_options(context)
     for parameter in context.command.params:
-        if parameter.name in begun and parameter.name not in given:
+        if begun.get(parameter.name) and parameter.name not in given:
             context.params[parameter.name] = parameter.process_value(context, begun[parameter.name])
 
 
@@ -72,6 +76,16 @@ def _family(named: str | None, family: Family) -> str | None:
         return named
     of_project = chosen_family(None, Paths.default())
     return Project.here().family if of_project is not None and of_project.name == family.name else family.name
+
+
+def check_resumed(run: "RunRecord", family: Family, branches: list[str]) -> None:
+    """Refuse another branch or family than the run's, before a checkpoint is looked for.
+
+    Raises:
+        UsageError: it is another one. A finished run is decided again, which tells more.
+    """
+    if run.state != "finished" and (run.family, [run.branch]) != (family.name, branches):
+        raise another_request(run.id, run.branch)
 
 
 def kept_policy(run: "RunRecord") -> "Policy | None":

@@ -16,7 +16,8 @@ from q36eval.records import Lane
 PROJECT_FILE = "q36eval.yaml"
 
 OTHER_PYTHON = "engine_python"
-"""The one engine argument that a project file may not name: it would run a program that a checked-out file chose."""
+"""The one engine argument that neither a project file nor a run's record may give: it would run a program of their
+choice."""
 
 
 class Project(Written):
@@ -51,9 +52,8 @@ class Project(Written):
     @field_validator("engine_arguments")
     @classmethod
     def _runs_no_program(cls, arguments: tuple[str, ...]) -> tuple[str, ...]:
-        for each in arguments:
-            if each.partition("=")[0].strip().replace("-", "_") == OTHER_PYTHON:
-                raise ValueError(f"{OTHER_PYTHON} may not be set here; give it on the command line")
+        if any(map(names_a_program, arguments)):
+            raise ValueError(f"{OTHER_PYTHON} may not be set here; give it on the command line")
         return arguments
 
     @property
@@ -100,6 +100,11 @@ class Project(Written):
             if os.path.exists(folder / ".git") or str(folder) == home:
                 break
         return cls()
+
+
+def names_a_program(argument: str) -> bool:
+    """Whether an engine argument, `NAME=VALUE`, is the path of another Python."""
+    return argument.partition("=")[0].strip().replace("-", "_") == OTHER_PYTHON
 
 
 def counted_from(folder: Path, values: Mapping[str, Any]) -> dict[str, Any]:

@@ -247,7 +247,7 @@ def branch_option(run: "RunRecord") -> str:
 def _checkpoint(run: "RunRecord") -> str:
     """The branch as a shell reads it, with the options by which the run named its model."""
     kept = run.provenance.get(OPTIONS)
-    if not isinstance(kept, dict):  # an older run, or one of a single probe
+    if not isinstance(kept, dict) or run.imported is not None:  # an older run, or one of a single probe
         family = "" if run.family == DEFAULT_FAMILY else f" --family {_word(run.family, 'FILE')}"
         return f"{_word(run.branch, 'BRANCH')}{family}"
     branch, family = kept["branch"][0], kept["family"]

@@ -27,7 +27,7 @@ from q36eval.run.branch import Running, RunSink
 from q36eval.run.preflight import Prepared, all_probes, prepare, refuse
 from q36eval.run.probe_set import published_facts, unsuited_probes
 from q36eval.run.progress import Followed, note
-from q36eval.run.request import ALL_PROBES, Request, run_finished
+from q36eval.run.request import ALL_PROBES, Request, another_request, run_finished
 from q36eval.run.served_lane import ServedAlone, served_suite
 from q36eval.run.suites import supplies_of
 from q36eval.run.templates import family_template
@@ -248,11 +248,7 @@ def _reopen(
     kept = None if run.policy is None else Policy.model_validate(run.policy).untitled
     mine = (request.family.name, request.branch.name, suites, request.policy and request.policy.untitled)
     if (run.family, run.branch, run.suites, kept) != mine:
-        raise UsageError(
-            "run-of-another-request",
-            f"Run {run.id} was made for another request of {run.branch} (family, suite or policy differ); repeat its "
-            f"options, or start a new run.",
-        )
+        raise another_request(run.id, run.branch)
     if run.provenance.get("max_items", "all") != (request.max_items or "all"):
         raise UsageError(
             "run-of-another-request", f"Run {run.id} was begun with another number of items; start a new run."

@@ -29,6 +29,15 @@ def run_finished(run_id: str) -> UsageError:
     )
 
 
+def another_request(run_id: str, branch: str) -> UsageError:
+    """The refusal to resume a run with options that are not its own."""
+    return UsageError(
+        "run-of-another-request",
+        f"Run {run_id} was made for another request of {branch} (branch, family, suite or policy differ); leave the "
+        f"options out, repeat them, or start a new run.",
+    )
+
+
 def probes_for(policy: "Policy") -> tuple[ProbeName, ...]:
     """What a gate measures by a policy: an endpoint is asked for what only it shows where a criterion judges that."""
     served = any(criterion.probe is ProbeName.SERVED for criterion in policy.criteria)

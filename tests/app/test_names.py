@@ -143,7 +143,6 @@ def test_the_family_is_the_one_that_a_name_tells(paths: Paths, elsewhere: Path) 
         (("inspect", "nowhere"), "branch-unknown"),
         (("branches",), "family-required"),
         (("drift",), "family-required"),
-        (("canaries", "list"), "family-required"),
         (("reference", "capture"), "family-required"),
         (("gate",), "branch-required"),
     ],

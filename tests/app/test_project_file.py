@@ -1,18 +1,23 @@
 """The project file, `init` which writes it, and a gate that is resumed without any other option."""
 
 import json
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 import yaml
 
+from q36eval.app.targets import load_family
+from q36eval.checkpoints import chat_template_sha256
 from q36eval.config import Paths, Project
 from q36eval.config.paths import HISTORY
 from q36eval.errors import UsageError
 from q36eval.provenance import OPTIONS
-from q36eval.run.request import Request
+from q36eval.run.request import Request, Target
+from q36eval.run.templates import declared_template, shipped_template
 from tests.commands import code_of, q36eval
 from tests.q36eval.checkpoints.inspection.test_no_false_alarm import quantized, written
+from tests.raising import raises
 
 REPOSITORY = Path(__file__).parents[2]
 SANDBOX = REPOSITORY / "data" / "sandbox"
@@ -152,6 +157,21 @@ def test_the_command_line_wins_over_the_file(project: Path, requested: list[Requ
     assert (project / "reports").is_dir()
 
 
+def test_the_files_template_is_a_declaration_of_branches_with_one_of_their_own(project: Path) -> None:
+    family = load_family("sandbox", Paths(REPOSITORY, project))
+    shipped = chat_template_sha256(SANDBOX / "fp8-head")
+    branch = Target(str(SANDBOX / "fp8-head"), SANDBOX / "fp8-head")
+    requests = [Request(family, branch, None, "sandbox", None, template=each) for each in (shipped, "0" * 64, None)]
+    assert [shipped_template(each) for each in requests] == [shipped, None, None]
+    declared = declared_template(requests[0], "1" * 64)
+    assert declared is not None
+    assert (declared.sha256, declared.by, declared.is_own) == (shipped, "the project file", True)
+    with raises(UsageError, "template-declared-differs", "0" * 64, shipped):
+        declared_template(requests[1], "1" * 64)
+    assert declared_template(requests[2], "1" * 64) is None
+    assert [declared_template(each, shipped) for each in requests] == [None] * 3  # it is the reference's
+
+
 def test_init_names_the_family_or_the_reference_and_overwrites_nothing(
     project: Path, llamas: tuple[Path, Path]
 ) -> None:
@@ -220,6 +240,11 @@ def test_a_project_without_a_family_gates_and_resumes_with_no_other_option(
     ):
         ended = q36eval("gate", "--resume", run["id"], *contradicting, state=state)
         assert (ended.returncode, code_of(ended)) == (2, code), ended.stderr
+    archive = state.parent / "moved"
+    assert q36eval("history", "export", run["id"], "--out", str(archive), state=state).returncode == 0
+    assert q36eval("history", "import", str(archive), state=state.parent / "other").returncode == 0
+    ended = q36eval("gate", "--resume", run["id"], state=state.parent / "other")
+    assert (ended.returncode, code_of(ended)) == (2, "run-of-another-request"), ended.stderr  # no archive's options
     ended = q36eval("gate", "--resume", run["id"], "--json", state=state)
     assert ended.returncode in (0, 3), ended.stderr
     report = json.loads(ended.stdout)
@@ -227,3 +252,8 @@ def test_a_project_without_a_family_gates_and_resumes_with_no_other_option(
     assert [lane["lane"] for lane in report["report"]["lanes"]] == ["freeform"]
     assert OPTIONS not in report["run"]["provenance"], "it names folders of this machine"
     assert str(reference.parent) not in json.dumps(report["run"]["provenance"])
+    until = str(datetime.now(UTC).date() + timedelta(days=30))
+    named = ("--branch", str(branch), "--owner", "eva", "--reason", "why", "--expires", until, "--ahead")
+    waived = json.loads(q36eval("review", "waive", *named, "--criterion", "close", "--json", state=state).stdout)
+    assert (waived["family"], waived["branch"]) == ("base", str(branch))
+    assert q36eval("drift", "--branch", str(branch), "--json", state=state).returncode == 3

@@ -219,6 +219,7 @@ def test_it_goes_into_any_card_but_a_broken_one_and_replaces_only_its_own() -> N
 def test_a_published_branch_is_called_by_its_repository() -> None:
     found = [divergence(0.01)]
     subject = {"base_model": "Qwen/Qwen3.6-35B-A3B", "repository": "me/Q-NVFP4", "revision": "fp8-head"}
+    subject["commit"] = "0123456789abcdef0123456789abcdef01234567"
     record = run({})
     record = record.model_copy(update={"provenance": record.provenance | {"subject": subject}})
     text = to_card(Document(judged(*found), record, found))

@@ -148,3 +148,16 @@ def test_no_link_without_a_plain_address(monkeypatch: pytest.MonkeyPatch, root: 
     assert links(hostile_report(), run_of()) == ()
     monkeypatch.setenv(UI_URL, ROOT)
     assert links(hostile_report(), None) == ()
+def test_a_branch_is_named_with_the_options_of_its_run() -> None:
+    named = {
+        "--branch sandbox/main": {"branch": ["sandbox/main"], "family": "sandbox"},
+        "--branch /b --reference /a": {"branch": ["/b"], "family": None, "reference": "/a"},
+        "--branch Org/M@v1 --family /f.yaml": {"branch": ["Org/M@v1"], "family": "/f.yaml"},
+        "--branch BRANCH --reference REFERENCE": {"branch": ["a;b"], "family": None, "reference": HOSTILE},
+    }
+    for words, options in named.items():
+        assert steps(inconclusive(), provenance={"options": options})[0] == f"q36eval gate {words}"
+
+
+def test_a_folders_path_is_quoted_for_a_shell() -> None:
+    assert steps(inconclusive(), branch="/out dir/my-int4")[0] == "q36eval gate --branch '/out dir/my-int4'"
