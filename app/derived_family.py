@@ -32,7 +32,8 @@ class DerivedFamily(Family):
         shared = f", skills and budgets of {self.same_base}" if self.same_base else ""
         yield f"family derived from {source}: {classes}, context {self.context_length:,} tokens{shared}"
         if not self.template.present:
-            yield f"chat template: none {self.template.trouble and f'that can be used: {self.template.trouble}'}".strip()
+            trouble = self.template.trouble
+            yield f"chat template: {f'cannot be used, {trouble}' if trouble else 'none'}"
             return
         tools = self.tool_format or ("calls in a format that is not parsed" if self.template.tools else "not written")
         system = "yes" if self.template.system else "no"

@@ -15,7 +15,8 @@ from q36eval.config.family import ChatTemplate, ToolFormat
 from q36eval.errors import CorruptCheckpointError
 
 SYSTEM, ASKED, RESULT = "Answer kindly, colleague 4711.", "Which way is Zabrdovice?", "North-north-west, 1,234 steps."
-NAME, KEY, VALUE = "compass_lookup", "destination_town", "Zabrdovice-Dolina"
+OTHER_RESULT = "Due east, 97 steps."
+NAME, KEY, VALUE, OTHER = "compass_lookup", "destination_town", "Zabrdovice-Dolina", "Lesna-Horni"
 TOOL = {
     "type": "function",
     "function": {
@@ -29,11 +30,7 @@ TOOL = {
     },
 }
 USER = {"role": "user", "content": ASKED}
-CALLED = {
-    "role": "assistant",
-    "content": "",
-    "tool_calls": [{"type": "function", "function": {"name": NAME, "arguments": {KEY: VALUE}}}],
-}
+CALLS = [{"type": "function", "function": {"name": NAME, "arguments": {KEY: value}}} for value in (VALUE, OTHER)]
 
 _BODY = rf'\{{\s*"name":\s*"{NAME}",\s*"%s":\s*\{{\s*"{KEY}":'
 _FORMATS: dict[ToolFormat, re.Pattern[str]] = {
@@ -80,16 +77,16 @@ def abilities_of(folder: str | Path | HeldFolder) -> Abilities:
 def _abilities(tokenizer: "_Templates") -> Abilities:
     offered = _written(tokenizer, [USER], [TOOL])
     tools = NAME in offered and KEY in offered
-    result = {"role": "tool", "content": RESULT}
-    with_result = _written(tokenizer, with_call_ids([USER, CALLED, result]), [TOOL]) if tools else ""
-    results = RESULT in with_result
-    called = with_result if results else _written(tokenizer, with_call_ids([USER, CALLED]), [TOOL])
-    call = called.rpartition(ASKED)[2]
+    once, twice = ({"role": "assistant", "content": "", "tool_calls": CALLS[:count]} for count in (1, 2))
+    result, other_result = ({"role": "tool", "content": text} for text in (RESULT, OTHER_RESULT))
+    called = _written(tokenizer, with_call_ids([USER, once, result]), [TOOL])
+    call = (called or _written(tokenizer, with_call_ids([USER, once]), [TOOL])).rpartition(ASKED)[2]
     tool_format = next((name for name, pattern in _FORMATS.items() if tools and pattern.search(call)), None)
+    both = _written(tokenizer, with_call_ids([USER, twice, result, other_result]), [TOOL])
     template = ChatTemplate(
         system=SYSTEM in _written(tokenizer, [{"role": "system", "content": SYSTEM}, USER]),
         tools=tools,
-        results=results and NAME in call,
+        results=tools and all(text in both for text in (VALUE, OTHER, RESULT, OTHER_RESULT)),
         thinking="always" if tool_format == "harmony" else _thinking(tokenizer),
     )
     return Abilities(template, tool_format)

@@ -116,7 +116,7 @@ class ChatTemplate(Written):
     tools: bool = True
     """The offered tools, with the names of their parameters."""
     results: bool = True
-    """Earlier tool calls with their results."""
+    """Earlier tool calls, also two in a turn, with their results."""
     thinking: Literal["switch", "always", "never"] = "switch"
     """Whether `enable_thinking` switches reasoning on and off."""
     trouble: str = ""
