@@ -148,6 +148,8 @@ def test_no_link_without_a_plain_address(monkeypatch: pytest.MonkeyPatch, root: 
     assert links(hostile_report(), run_of()) == ()
     monkeypatch.setenv(UI_URL, ROOT)
     assert links(hostile_report(), None) == ()
+
+
 def test_a_branch_is_named_with_the_options_of_its_run() -> None:
     named = {
         "--branch sandbox/main": {"branch": ["sandbox/main"], "family": "sandbox"},
