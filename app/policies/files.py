@@ -7,7 +7,7 @@ from q36eval.config import Family, Paths
 from q36eval.errors import Q36Error, UsageError
 from q36eval.gate import Policy
 from q36eval.gate.policy_file import read_policy
-from q36eval.run.suites import shipped_suites, suite_place
+from q36eval.run.suites import shipped_suites, suite_place, texts_of
 
 FILE_ENDINGS = (".yaml", ".yml")
 
@@ -80,9 +80,14 @@ def declared_policy(family: Family, paths: Paths) -> Policy | None:
 def policy_for(family: Family, suite: str, paths: Paths) -> str:
     """The name of the policy by which a suite is judged where a person names none: its own, else the family's.
 
+    The policy of two joined suites has both their names.
+
     Raises:
         UsageError: there is no such suite, or its file is malformed.
     """
     from q36eval.evals.suite import read_suite
 
+    if "+" in suite:
+        first, _, second = suite.partition("+")
+        return f"{texts_of(first)}+{texts_of(second)}"
     return read_suite(suite_place(suite, paths).file).policy or family.policy

@@ -24,7 +24,7 @@ from q36eval.kl.spans import KINDS
 from q36eval.metrics import METRICS, DeclaredFigure
 from q36eval.records import Direction, ProbeName
 from q36eval.run.items import Work
-from q36eval.run.suites import SuitePlace, suite_place
+from q36eval.run.suites import SuitePlace, named_canaries, suite_place, texts_of
 from q36eval.run.weights import declared_figures as of_weights
 from q36eval.served.declared_server import declared_figures as of_served
 from q36eval.stats import (
@@ -107,11 +107,11 @@ def declared_for(subject: Subject, paths: Paths) -> Declared:
     """
     place = suite_place(subject.suite, paths)
     texts = None if subject.corpus else _slices_of_texts(subject.suite, place)
-    plan = None if subject.corpus else plan_of(subject.suite.partition("=")[0])
+    plan = None if subject.corpus else plan_of(texts_of(subject.suite))
     whole = Held(clusters=None if plan is None else plan.most_clusters)
     suite, family = read_suite(place.file), subject.family
-    draws = subject.draws or draws_per_family(subject.suite, suite.canaries)
-    named, context = suite.canaries, family.context_length
+    named, context = named_canaries(subject.suite, paths), family.context_length
+    draws = subject.draws or draws_per_family(subject.suite, named)
     every = load_specs(own=subject.own, n=draws, skills=family.skills, named=named, context=context)
     specs = for_family(every, family)
     groups = tuple(group for group in suite.groups if subject.code or not group.executes_code)
@@ -127,7 +127,7 @@ def declared_for(subject: Subject, paths: Paths) -> Declared:
 
 def _slices_of_texts(suite: str, place: SuitePlace) -> tuple[str, ...] | None:
     """The slices of the texts that a suite brings, frozen yet or not; None where it brings none."""
-    plan = plan_of(suite.partition("=")[0])
+    plan = plan_of(texts_of(suite))
     if plan is not None:
         return plan.slices
     if place.corpus is None or not place.corpus.is_dir():

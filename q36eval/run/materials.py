@@ -20,7 +20,7 @@ from q36eval.kl.planning import ANSWERS_PREFIX, OVERLAP, Material
 from q36eval.probes import Progress
 from q36eval.records import DeploymentIdentity
 from q36eval.run.corpora import verified
-from q36eval.run.suites import suite_place
+from q36eval.run.suites import suite_place, texts_of
 
 Corpus = tuple[CorpusConfig, list[CorpusDocument]]
 
@@ -41,7 +41,7 @@ def corpus_of(suite: str, corpus: Path | None, paths: Paths) -> Corpus:
             "corpus-missing",
             f"The suite {suite} brings no texts to measure the KL on; name a corpus file with --corpus.",
         )
-    name = suite.partition("=")[0]
+    name = texts_of(suite)
     listed = {relative: entry.sha256 for relative, entry in verified(name, folder).files.items()}
     plan = settings_of(name)
     config = CorpusConfig(name=folder.name)

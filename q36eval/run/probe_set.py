@@ -23,7 +23,7 @@ from q36eval.records import Lane, ProbeFailure, ProbeName
 from q36eval.run.materials import corpus_of, material_of
 from q36eval.run.reference import Reference
 from q36eval.run.request import SHIPPED_CANARIES, CanaryChoice, Request
-from q36eval.run.suites import suite_place
+from q36eval.run.suites import named_canaries, suite_place
 
 if TYPE_CHECKING:
     from q36eval.canaries.probe import CanaryProbe
@@ -88,7 +88,7 @@ def build_probes(
         evals = [before.get(ProbeName.EVALS) or build_evals(suite, paths, limits)]
     probes: list[Probe] = []
     if ProbeName.CANARIES in names:
-        canaries = before.get(ProbeName.CANARIES) or build_canaries(suite, limits, asked.canaries)
+        canaries = before.get(ProbeName.CANARIES) or build_canaries(suite, limits, named_canaries(suite, paths))
         probes = [] if limits.family is not None and not limits.family.template.present else [canaries]
     if ProbeName.KL in names:
         from q36eval.kl.probe import KLProbe

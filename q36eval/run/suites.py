@@ -4,7 +4,7 @@ The probes are imported where they are needed: the dashboard and whoever decides
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -34,9 +34,14 @@ class SuitePlace:
 def suite_place(suite: str, paths: Paths) -> SuitePlace:
     """The place of `NAME`, a shipped suite, or `FILE`, a .yaml file; `=DIR` after it names the folder it was frozen to.
 
+    `standard+release` has the texts and the canaries of the first and the tasks of the second.
+
     Raises:
         UsageError: no such suite, or a file that is malformed.
     """
+    first, joined, second = suite.partition("+")
+    if joined:
+        return replace(suite_place(second, paths), corpus=suite_place(first, paths).corpus)
     name, given, folder = suite.partition("=")
     if given and not folder:
         raise UsageError(
@@ -60,6 +65,11 @@ def suite_place(suite: str, paths: Paths) -> SuitePlace:
     return SuitePlace(shipped[name], data or paths.frozen("tasks", name), corpus)
 
 
+def texts_of(suite: str) -> str:
+    """The name of the suite that brings the texts and the canaries."""
+    return suite.partition("+")[0].partition("=")[0]
+
+
 def corpus_beside(data: Path) -> Path:
     """Where the corpus lies that was frozen with tasks into a folder of a person's choice."""
     return data.with_name(f"{data.name}-corpus")
@@ -80,7 +90,7 @@ def named_canaries(suite: str, paths: Paths) -> str | None:
     """
     from q36eval.evals.suite import read_suite
 
-    return read_suite(suite_place(suite, paths).file).canaries
+    return read_suite(suite_place(suite.partition("+")[0], paths).file).canaries
 
 
 def supplies_of(request: "Request", probes: Sequence[Probe], paths: Paths) -> "Supplies":

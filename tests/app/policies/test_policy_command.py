@@ -19,7 +19,16 @@ def own(folder: Path, **says: object) -> str:
 def test_list_names_what_ships(tmp_path: Path) -> None:
     done = commands.q36eval("policy", "list", "--json", state=tmp_path)
     rows = {row["name"]: row for row in json.loads(done.stdout)}
-    assert set(rows) == {"release", "extended", "sandbox", "pre-check", "served", "watch", "standard"}
+    assert set(rows) == {
+        "release",
+        "extended",
+        "sandbox",
+        "pre-check",
+        "served",
+        "watch",
+        "standard",
+        "standard+release",
+    }
     assert rows["release"]["lanes"] == ["structured", "freeform"]
     assert rows["extended"]["lineage"] == ["release"]
 

@@ -7,10 +7,12 @@ from pathlib import Path
 import pytest
 import yaml
 
+from q36eval.app.policies.files import policy_file, policy_for
 from q36eval.app.targets import load_family
 from q36eval.config import Paths
 from q36eval.errors import UsageError
 from q36eval.evals.suite import TELLING, EvalSuite, LoadedSuite, read_suite
+from q36eval.gate.policy_file import read_policy
 from q36eval.hub_checkpoints import Snapshot
 from q36eval.kl.planning import Material
 from q36eval.measurement_facts import recorded, recorded_subject
@@ -18,7 +20,7 @@ from q36eval.records import ProbeName
 from q36eval.run.materials import corpus_of
 from q36eval.run.probe_set import Limits, build_evals, build_probes, published_facts
 from q36eval.run.request import Request, Target
-from q36eval.run.suites import shipped_suites, suite_place
+from q36eval.run.suites import named_canaries, shipped_suites, suite_place
 from tests.raising import raises
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -128,3 +130,14 @@ def test_a_download_is_named_by_repository_and_commit() -> None:
     assert subject is not None
     assert (subject.repository, subject.revision, subject.commit) == ("Org/Model", "v1", commits[0])
     assert subject.reference == f"Org/Base at commit {commits[1]}"
+
+
+def test_two_suites_are_joined_texts_and_canaries_of_the_first_tasks_of_the_second(tmp_path: Path) -> None:
+    place, first, second = (suite_place(name, PATHS) for name in ("standard+release", "standard", "release"))
+    assert (place.file, place.data, place.corpus) == (second.file, second.data, first.corpus)
+    assert named_canaries("standard+release", PATHS) == "standard"
+    joined = read_policy(policy_file(policy_for(load_family("sandbox", PATHS), "standard+release", PATHS), PATHS))
+    alone = read_policy(policy_file("standard", PATHS))
+    assert [c for c in joined.criteria if c.probe is not ProbeName.EVALS] == [*alone.criteria]
+    with raises(UsageError, "suite-unknown", "nothing"):
+        suite_place("standard+nothing", PATHS)
