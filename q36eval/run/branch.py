@@ -472,7 +472,7 @@ def _inspect(request: Request) -> "Inspection | None":
         request.branch.folder,
         None if request.reference is None else request.reference.folder,
         promises=promises_of(request.family, request.branch.name),
-        template=shipped_template(request),
+        template=shipped_template(request.family, request.branch, request.template),
     )
 
 
