@@ -46,6 +46,12 @@ def chosen_family(named: str | None, paths: Paths) -> Family | None:
     return None if name is None else load_family(name, paths)
 
 
+def project_template(family: str | None) -> str | None:
+    """The hash of the chat template that the project file declares of branches with one of their own; None where the
+    command line names a family, which that file does not speak of."""
+    return Project.here().chat_template if family is None else None
+
+
 def declared_family(named: str | None, paths: Paths) -> Family:
     """The chosen family, for a command that needs one.
 

@@ -35,11 +35,10 @@ from q36eval.app.cli.resuming import (
     kept_options,
     kept_policy,
     kept_template,
-    project_template,
 )
 from q36eval.app.cli.streams import kept_in_history
 from q36eval.app.names import meaning
-from q36eval.app.targets import chosen_family, family_of
+from q36eval.app.targets import chosen_family, family_of, project_template, recorded_family
 from q36eval.config.paths import Paths
 from q36eval.engines import EngineOptions
 from q36eval.errors import Q36Error, UsageError
@@ -144,8 +143,11 @@ def gate(
             raise UsageError("option-conflict", "--resume continues one run; give at most one --branch with it.")
         paths = Paths.default()
         begun = None if resume is None else open_history(paths).get_run(resume)
-        without = reference_pack is not None or begun is not None
-        chosen = family_of(family, paths, branch, reference, needs_reference=not without, notify=note)
+        if begun is not None and begun.state == "finished":  # it is decided again without any checkpoint
+            chosen, _ = recorded_family(family, branch[0], paths, open_history(paths))
+        else:
+            needed = reference_pack is None and begun is None
+            chosen = family_of(family, paths, branch, reference, needs_reference=needed, notify=note)
         suite_name = suite or chosen.suite
         branches = Branches(branch, chosen, paths, waivers_from, None if plan else out)
         if begun is not None:

@@ -18,7 +18,7 @@ from q36eval.app.cli.options import (
     print_json,
     show_targets,
 )
-from q36eval.app.targets import DerivedFamily, belongs, family_of, reference_of_family, resolve
+from q36eval.app.targets import DerivedFamily, belongs, family_of, project_template, reference_of_family, resolve
 from q36eval.config import Family
 from q36eval.config.paths import Paths
 from q36eval.errors import ExitCode, UsageError
@@ -42,7 +42,7 @@ def inspect(
     Checks files, configuration, coverage and weight error; exit 1 on damage.
     """
     from q36eval.app.cli.progress import ConsoleProgress
-    from q36eval.run.templates import family_template
+    from q36eval.run.templates import shipped_template
     from q36eval.run.weights import names_of, promises_of
 
     paths = Paths.default()
@@ -59,7 +59,7 @@ def inspect(
             None if base is None else base.folder,
             workers,
             promises_of(chosen, target.name),
-            family_template(chosen, target.name),
+            shipped_template(chosen, target, project_template(family)),
             names_of(chosen, target),
             scheme,
         )

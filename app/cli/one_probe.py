@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from q36eval.app.cli.options import note, open_history, resolve_reference, show_targets, texts_of
 from q36eval.app.cli.streams import kept_in_history
-from q36eval.app.targets import DerivedFamily, family_of, resolve
+from q36eval.app.targets import DerivedFamily, family_of, project_template, resolve
 from q36eval.config.paths import Paths
 from q36eval.errors import ExitCode
 from q36eval.records import ProbeName
@@ -47,6 +47,7 @@ def request_of(
         policy=None,
         probes=(probe,),
         reference_pack=reference_pack,
+        template=project_template(family),
         corpus=corpus,
         floor_documents=FLOOR_DOCUMENTS if isinstance(chosen, DerivedFamily) else None,
         **more,

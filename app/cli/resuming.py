@@ -99,8 +99,3 @@ def kept_template(run: "RunRecord") -> str | None:
     """The hash of the chat template that the project file declared when the run began."""
     declared = recorded_template(run.provenance)
     return declared.sha256 if declared is not None and declared.by == "the project file" else None
-
-
-def project_template(family: str | None) -> str | None:
-    """The same of a new run; None where the command line names a family, which the project file does not speak of."""
-    return Project.here().chat_template if family is None else None

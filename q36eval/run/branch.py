@@ -474,7 +474,7 @@ def _inspect(request: Request) -> "Inspection | None":
         promises=promises_of(request.family, request.branch.name),
         named=names_of(request.family, request.branch),
         scheme=request.scheme,
-        template=shipped_template(request),
+        template=shipped_template(request.family, request.branch, request.template),
     )
 
 

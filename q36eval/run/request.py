@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 from q36eval.config import Family
 from q36eval.engines import EngineOptions, EngineSettings
 from q36eval.errors import UsageError
-from q36eval.hub_checkpoints import Snapshot
 from q36eval.records import ProbeName
 from q36eval.served.declared_server import SERVING_KL
 from q36eval.served.declared_server import Plan as ServedPlan
@@ -16,6 +15,7 @@ from q36eval.served.declared_server import Plan as ServedPlan
 if TYPE_CHECKING:  # the command line imports this module before it knows that it will judge anything
     from q36eval.gate import Criterion, Policy
     from q36eval.history.decisions import WaiverSource
+    from q36eval.hub_checkpoints import Snapshot
 
 ALL_PROBES = (ProbeName.WEIGHTS, ProbeName.CANARIES, ProbeName.KL, ProbeName.EVALS)
 """What every gate measures."""
@@ -69,7 +69,7 @@ class Target:
 
     name: str
     folder: Path
-    snapshot: Snapshot | None = None
+    snapshot: "Snapshot | None" = None
 
     @property
     def place(self) -> str:

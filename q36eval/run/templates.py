@@ -13,7 +13,7 @@ from q36eval.files import canonical_json
 
 if TYPE_CHECKING:
     from q36eval.references import Pack
-    from q36eval.run.request import Request
+    from q36eval.run.request import Request, Target
 
 PACKED = "chat_templates.json"
 """The file of a reference pack that holds the templates its prompts were written with."""
@@ -55,14 +55,17 @@ def declared_template(request: "Request", reference_sha256: str) -> DeclaredTemp
     )
 
 
-def shipped_template(request: "Request") -> str | None:
-    """The hash that is declared of what the branch ships; None without a declaration that is about this branch."""
+def shipped_template(family: Family, branch: "Target", declared: str | None) -> str | None:
+    """The hash that is declared of what the branch ships, by the family's file or by the project file (`declared`).
+
+    None without a declaration that is about this branch.
+    """
     from q36eval.checkpoints import chat_template_sha256
 
-    own = family_template(request.family, request.branch.name)
-    if own is None and request.template is not None:
+    own = family_template(family, branch.name)
+    if own is None and declared is not None:
         with suppress(CorruptCheckpointError):
-            return request.template if chat_template_sha256(request.branch.folder) == request.template else None
+            return declared if chat_template_sha256(branch.folder) == declared else None
     return own
 
 

@@ -162,7 +162,7 @@ def test_the_files_template_is_a_declaration_of_branches_with_one_of_their_own(p
     shipped = chat_template_sha256(SANDBOX / "fp8-head")
     branch = Target(str(SANDBOX / "fp8-head"), SANDBOX / "fp8-head")
     requests = [Request(family, branch, None, "sandbox", None, template=each) for each in (shipped, "0" * 64, None)]
-    assert [shipped_template(each) for each in requests] == [shipped, None, None]
+    assert [shipped_template(family, branch, each.template) for each in requests] == [shipped, None, None]
     declared = declared_template(requests[0], "1" * 64)
     assert declared is not None
     assert (declared.sha256, declared.by, declared.is_own) == (shipped, "the project file", True)
@@ -248,6 +248,11 @@ def test_a_project_without_a_family_gates_and_resumes_with_no_other_option(
     ended = q36eval("gate", "--resume", run["id"], "--json", state=state)
     assert ended.returncode in (0, 3), ended.stderr
     report = json.loads(ended.stdout)
+    (project / "base").unlink()  # to decide again nothing of it is read
+    ended = q36eval("gate", "--resume", run["id"], "--require-sign-off", "--json", state=state)
+    assert (ended.returncode, json.loads(ended.stdout)["run"]["id"]) == (3, run["id"])
+    ended = q36eval("gate", "--resume", run["id"], state=state)
+    assert (ended.returncode, code_of(ended)) == (2, "run-finished")
     assert (report["run"]["id"], report["run"]["family"]) == (run["id"], "base")
     assert [lane["lane"] for lane in report["report"]["lanes"]] == ["freeform"]
     assert OPTIONS not in report["run"]["provenance"], "it names folders of this machine"
