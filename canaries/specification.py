@@ -20,7 +20,7 @@ from q36eval.examples import draw
 from q36eval.files import read_yaml
 from q36eval.records import Lane
 
-FEW, MANY, STANDARD_DRAWS = 60, 200, 24
+FEW, MANY, STANDARD_DRAWS = 60, 200, 20
 """`FEW` shows a skill that broke; 0 failures of `MANY` bound the failure rate below 1.9 % (Clopper-Pearson, 97.5 %).
 `STANDARD_DRAWS` of every family of the set `standard` take a model of 135 million parameters minutes on a CPU."""
 

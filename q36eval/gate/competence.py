@@ -21,6 +21,7 @@ CAUSES = {
     "loop": "went in circles",
     "unreadable": "unreadable",
     "errored": "errored",
+    "text_around_right_json": "right JSON with text around it",
     "wrong": "wrong",
 }
 """Why an answer is not right, in words; other causes go by their own names."""

@@ -14,6 +14,9 @@ from q36eval.files import canonical_json, read_our_yaml
 FEW = 0
 """As a number of offered tools: two to four, drawn."""
 
+LISTS = 3
+"""Fixed lists of tools for each larger number: few, so that an engine reads a list once for many requests."""
+
 EXTRA_SHARE = 0.5
 
 
@@ -52,11 +55,11 @@ def requested(rng: random.Random, name: str) -> tuple[str, dict[str, Any]]:
     return text, arguments
 
 
-def _offer(rng: random.Random, offered: int, chosen: tuple[str, ...]) -> list[str]:
-    count = offered if offered != FEW else 2 + int(rng.random() * 3)
-    names = [*chosen, *rng.sample([name for name in tools() if name not in chosen], count - len(chosen))]
-    rng.shuffle(names)
-    return names
+def _offer(rng: random.Random, offered: int) -> list[str]:
+    """Names of tools, in their order."""
+    if offered == FEW:
+        return rng.sample(list(tools()), 2 + int(rng.random() * 3))
+    return random.Random(f"standard-tools-{offered}-{int(rng.random() * LISTS)}").sample(list(tools()), offered)
 
 
 def _example(
@@ -68,9 +71,11 @@ def _example(
 
 def offered_call(rng: random.Random, offered: int = FEW) -> ChatExample:
     """One of `offered` tools fits, at any place among them."""
-    name = pick(rng, [name for name, tool in tools().items() if "requests" in tool])
+    names: list[str] = []
+    while not (able := [name for name in names if "requests" in tools()[name]]):
+        names = _offer(rng, offered)
+    name = pick(rng, able)
     request, arguments = requested(rng, name)
-    names = _offer(rng, offered, (name,))
     expected = {"name": name, "arguments": arguments, "refusal": WORDS["tool_calls"]["none"]}
     what = f"{name}:{canonical_json(arguments, ascii_only=False)}"
     return _example("offered_call", request, what, names, call_text(name, arguments), expected)
@@ -82,4 +87,4 @@ def offered_none(rng: random.Random, offered: int = FEW) -> ChatExample:
     chore = pick(rng, words["chores"])
     request = said(chore, drawn(rng, chore))
     expected = {"name": None, "arguments": {}, "text": words["none"]}
-    return _example("offered_none", request, request, _offer(rng, offered, ()), words["none"], expected)
+    return _example("offered_none", request, request, _offer(rng, offered), words["none"], expected)

@@ -56,8 +56,8 @@ def typed_record(rng: random.Random) -> ChatExample:
     return _object("typed_record", f"{words['ask']} {types}. {words['rule']}\n{_lines(value)}", value)
 
 
-TEXTS, RECORDS = 4, 12
-"""Fixed texts for each length, whose prefix an engine reads once, and the records in each."""
+TEXTS, RECORDS = 2, 12
+"""Fixed texts for each length, and the records in each: few, so that an engine reads a text once for many questions."""
 
 ASKED = RECORDS * 3 // 4
 """The first of the records, which have text after them."""
