@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from q36eval.canaries.cases import cases_of
 from q36eval.canaries.specification import load_specs
@@ -32,21 +33,9 @@ from tests.raising import raises
 SANDBOX = Path(__file__).parents[3] / "data" / "sandbox" / "bf16"
 STRICT = Path(__file__).parents[2] / "canaries" / "template" / "strict.jinja"
 USER = {"role": "user", "content": "Příliš žluťoučký kůň <b> & 'co'\n  dál \ud83d\ude00 "}
-FEATURES = {
-    "loopcontrols": "{% for i in range(9) %}{% if i == 2 %}{% continue %}{% endif %}"
-    "{% if i > 4 %}{% break %}{% endif %}{{ i }}{% endfor %}",
-    "generation": "{% for m in messages %}{% generation %}{{ m.content }}{% endgeneration %}{% endfor %}",
-    "tojson": "{{ messages | tojson }}|{{ messages | tojson(indent=2) }}"
-    "|{{ {'b': 1, 'a': 2} | tojson(sort_keys=true) }}",
-    "strftime_now": "{{ strftime_now('%Y-%m') }}",
-    "blocks": "{% if true %}\n    {# a note #}\n    {%- set ns = namespace(n=0) %}\n  {{ ns.n }}\n{% endif %}\n\n",
-    "macro": "{% macro m(x, y=2) %}{{ x ~ y }}{% endmacro %}{{ m('a') }}"
-    "{% macro n() %}<{{ caller() }}>{% endmacro %}{% call n() %}b{% endcall %}",
-    "special tokens": "[{{ eos_token }}][{{ bos_token }}][{{ pad_token }}][{{ documents }}][{{ tools is none }}]",
-    "variables": "{{ enable_thinking }} {{ add_generation_prompt }} {{ nothing }}{{ nothing is defined }}",
-    "methods": "{{ messages[0].content.split('\n')[0].title() | trim | length }}{{ messages[0].items() | list }}",
-    "numbers": "{{ 1 / 3 }} {{ 10 // 3 }} {{ 2.5 | round }} {{ 7 | string }} {{ [1, 'a', none, true] }}",
-}
+TEMPLATES = yaml.safe_load((Path(__file__).parent / "templates.yaml").read_text(encoding="utf-8"))
+ENDLESS = TEMPLATES["too_much"]["endless"][0]
+DEEP = "{{ " + "(" * 20_000 + "1" + ")" * 20_000 + " }}"
 
 
 @cache
@@ -75,9 +64,9 @@ def _by_transformers(tokenizer: Any, messages: Any, tools: Any, **settings: Any)
     return str(tokenizer.apply_chat_template(list(messages), tools=list(tools) or None, tokenize=False, **settings))
 
 
-@pytest.mark.parametrize("name", FEATURES)
+@pytest.mark.parametrize("name", TEMPLATES["features"])
 def test_what_templates_can_do_is_what_they_can_do_in_transformers(tokenizer: Any, name: str) -> None:
-    tokenizer.chat_template = FEATURES[name]
+    tokenizer.chat_template = TEMPLATES["features"][name]
     settings = {"add_generation_prompt": True, "enable_thinking": True}
     expected = _by_transformers(tokenizer, [USER], [], **settings)
     assert rendered_chat(tokenizer, [USER], enable_thinking=True) == expected
@@ -97,11 +86,16 @@ def test_every_shipped_prompt_is_written_as_transformers_writes_it(tokenizer: An
             assert rendered_chat(tokenizer, messages, tools, enable_thinking=thinking) == expected
 
 
-def test_of_several_templates_the_one_for_tools_is_taken(tokenizer: Any) -> None:
+def test_of_several_templates_the_one_for_tools_is_taken_and_what_one_raises_names_its_file(tokenizer: Any) -> None:
     tokenizer.chat_template = {"default": "plain", "tool_use": "with tools"}
     tool = {"type": "function", "function": {"name": "f"}}
     assert rendered_chat(tokenizer, [USER], enable_thinking=False) == "plain"
     assert rendered_chat(tokenizer, [USER], [tool], enable_thinking=False) == "with tools"
+    tokenizer.chat_template = "{{ raise_exception('No user query found.') }}"
+    with pytest.raises(TemplateRaisedError) as raised:
+        rendered_chat(tokenizer, [USER], enable_thinking=False)
+    file = SANDBOX / "chat_template.jinja"
+    assert str(raised.value) == f"The chat template in {file} does not write this conversation: No user query found."
 
 
 @pytest.mark.parametrize("template", [None, "{% for m in messages %}<{{ m.content | trim }}>{% endfor %}"])
@@ -114,31 +108,10 @@ def test_a_message_is_continued_as_transformers_does(tokenizer: Any, template: s
     )
 
 
-def test_what_a_template_raises_is_told_with_its_file(tokenizer: Any) -> None:
-    tokenizer.chat_template = "{{ raise_exception('No user query found.') }}"
-    with pytest.raises(TemplateRaisedError) as raised:
-        rendered_chat(tokenizer, [USER], enable_thinking=False)
-    file = SANDBOX / "chat_template.jinja"
-    assert str(raised.value) == f"The chat template in {file} does not write this conversation: No user query found."
-
-
-ENDLESS = "{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}"
-DOUBLING = "{% set n = namespace(x='ab') %}{% for i in range(60) %}{% set n.x = n.x ~ n.x %}{% endfor %}"
-BUSY = "{% macro m(n) %}{% for i in range(9) %}{% if n %}{{ m(n - 1) }}{% endif %}{% endfor %}{% endmacro %}{{ m(30) }}"
-TOO_MUCH = {
-    "endless": (ENDLESS, "1 s"),
-    "endless macros": (BUSY, "1 s"),
-    "folded by the compiler": ("{{ 'a' * 10**10 }}", "512 MiB"),
-    "multiplied": ("{% set n = 10**10 %}{{ messages * n }}", "512 MiB"),
-    "doubling": (DOUBLING, "512 MiB"),
-    "written": ("{% for i in range(99999) %}{{ 'a' * 1000 }}{% endfor %}", "far more"),
-}
-
-
 @pytest.mark.long
-@pytest.mark.parametrize("name", TOO_MUCH)
+@pytest.mark.parametrize("name", TEMPLATES["too_much"])
 def test_a_template_that_takes_too_much_is_ended_and_the_next_is_rendered(quick: Renderer, name: str) -> None:
-    template, limit = TOO_MUCH[name]
+    template, limit = TEMPLATES["too_much"][name]
     for _ in range(2):
         with raises(TemplateLimitError, "template-limit", limit):
             quick.render(template, {"messages": [USER]})
@@ -161,24 +134,12 @@ def test_many_slow_renderings_are_too_much_together() -> None:
 
 
 @pytest.mark.parametrize(
-    ("template", "expected"),
-    [
-        ("{% for i in range(10**12) %}{% endfor %}", ("template-raised", "OverflowError")),
-        ("{% macro m() %}{{ m() }}{% endmacro %}{{ m() }}", ("template-raised", "RecursionError")),
-        ("{{ " + "(" * 20_000 + "1" + ")" * 20_000 + " }}", ("template-raised", "RecursionError")),
-        ("{{ nothing.at_all }}", ("template-raised", "UndefinedError")),
-        ("{{ messages.append(1) }}", ("template-raised", "SecurityError")),
-        ("{{ ''.__class__.__mro__ }}", ("template-raised", "SecurityError")),
-    ],
+    ("template", "code", "named"), [*TEMPLATES["refused"], (DEEP, "template-raised", "RecursionError")]
 )
-def test_what_python_refuses_is_raised(quick: Renderer, template: str, expected: tuple[str, ...]) -> None:
-    with raises(TemplateRaisedError, *expected):
+def test_what_python_or_jinja_refuses_is_raised(quick: Renderer, template: str, code: str, named: str) -> None:
+    kind = TemplateMalformedError if code == "template-malformed" else TemplateRaisedError
+    with raises(kind, code, named):
         quick.render(template, {"messages": []})
-
-
-def test_a_malformed_template_names_the_line(quick: Renderer) -> None:
-    with raises(TemplateMalformedError, "template-malformed", "line 2"):
-        quick.render("\n{% if %}", {})
 
 
 def test_a_busy_machine_is_no_fault_of_the_template() -> None:
@@ -193,16 +154,13 @@ def test_a_busy_machine_is_no_fault_of_the_template() -> None:
     assert worker._process.returncode == -signal.SIGKILL
 
 
-def test_who_ends_the_process_is_no_template(quick: Renderer) -> None:
+def test_who_ends_the_process_is_no_template_and_a_fork_has_its_own(quick: Renderer) -> None:
     quick.render("x", {})
     worker = quick._running()
     worker._process.kill()
     with raises(EngineError, "process-died", "status -9"):
         quick.render("y", {})
     assert quick.render("y", {}) == "y"
-
-
-def test_a_forked_process_has_a_worker_of_its_own(quick: Renderer) -> None:
     assert quick.render("x", {}) == "x"
     mine = quick._running()._process.pid
     child = os.fork()

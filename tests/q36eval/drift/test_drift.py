@@ -1,14 +1,82 @@
-"""What is reported of a branch: states, since when, with what, and which runs compare."""
+"""What is reported of a branch: states, since when, with what, and which runs compare.
 
-from dataclasses import replace
+The runs are of one metric, as history would give them: 200 tool calls, of which some fail.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
 
 import numpy as np
 import pytest
 
-from q36eval.drift import ALPHA, DriftState, branch_drift, paired_difference
-from q36eval.records import Direction, ProbeName
-from tests.q36eval.drift.series import IDENTITY, ITEMS, Ran, failures, followed, measured, ran
+from q36eval.drift import ALPHA, DriftState, MetricDrift, PairedDifference, branch_drift, drift, paired_difference
+from q36eval.history import SeriesPoint, SeriesRun
+from q36eval.records import DeploymentIdentity, Direction, Measurement, ProbeName
 from tests.q36eval.gate.evidence import census, divergence, failure_rate, named, perplexity
+
+IDENTITY = DeploymentIdentity(
+    checkpoint_sha256="aa", tokenizer_sha256="bb", chat_template_sha256="cc", engine="vllm", engine_version="1"
+)
+ITEMS = 200
+
+
+@dataclass(frozen=True)
+class Ran:
+    """One run with one measurement of it."""
+
+    point: SeriesPoint
+    measurement: Measurement
+
+    @property
+    def id(self) -> str:
+        return self.point.run.id
+
+
+def failures(broken: int, slice: str = "tools") -> Measurement:
+    """Of 200 named tool calls the first `broken` fail."""
+    outcomes = [1] * broken + [0] * (ITEMS - broken)
+    return named(failure_rate(outcomes, [0] * ITEMS, slice), [f"tool-call {n}#tool-cal" for n in range(ITEMS)])
+
+
+def ran(day: int, what: int | Measurement, *, suite: str = "s", reference=IDENTITY, answers=None, **changed) -> Ran:
+    """A run of that day; `changed` are fields of its identity."""
+    measurement = failures(what) if isinstance(what, int) else what
+    probe = measurement.probe
+    run = SeriesRun(
+        id=f"r{day:02d}",
+        started=datetime(2026, 1, 1, tzinfo=UTC) + timedelta(days=day),
+        verdict=None,
+        policy="sandbox",
+        suites={probe.value: suite},
+        identity=IDENTITY.model_copy(update=changed),
+        reference_identity=reference,
+        reference_answers={} if answers is None else {probe.value: answers},
+    )
+    point = SeriesPoint(
+        run=run,
+        probe=probe,
+        metric=measurement.metric,
+        key=measurement.key,
+        unit=measurement.unit,
+        direction=measurement.direction,
+        estimator=measurement.estimator,
+        value=measurement.value,
+        effect=measurement.effect,
+        effect_interval=measurement.effect_interval,
+    )
+    return Ran(point, measurement)
+
+
+def measured(runs: Sequence[Ran]):
+    """What the measurements of a run are, by its id."""
+    return lambda run_id: [one.measurement for one in runs if one.id == run_id]
+
+
+def followed(runs: Sequence[Ran], blessed: str | None = "r00", **how) -> list[MetricDrift]:
+    """The drift of every metric of these runs."""
+    return drift([one.point for one in runs], measured(runs), blessed, **how)
+
 
 DOCUMENTS = [f"document {number}#text" for number in range(100)]
 
@@ -103,7 +171,7 @@ def kl(nats: float, more: float = 0.0) -> list[float]:
     return [nats + more + wobble for wobble in spread]
 
 
-def test_a_divergence_and_a_perplexity_are_paired_by_document() -> None:
+def test_divergences_and_perplexities_are_paired_by_document_beyond_the_noise_floor() -> None:
     for make, before, after in (
         (divergence, kl(0.01), kl(0.01, 0.001)),
         (lambda nll: perplexity(nll, kl(2.0)), kl(2.0), kl(2.0, 0.01)),
@@ -112,31 +180,30 @@ def test_a_divergence_and_a_perplexity_are_paired_by_document() -> None:
         (found,) = followed(runs)
         assert (found.state, found.worse, found.since_run_id) == (DriftState.DRIFTING, True, "r02")
         assert followed(runs[:2])[0].state is DriftState.STABLE
-
-
-def test_too_few_documents_for_a_bound_are_not_stable() -> None:
     few = [named(divergence(kl(nats)[:4]), DOCUMENTS[:4]) for nats in (0.01, 0.01, 0.011)]
     runs = [ran(day, one) for day, one in enumerate(few)]
     (found,) = followed(runs)
     assert (found.state, found.worse) == (DriftState.INCOMPARABLE, False)
     assert followed(runs[:2])[0].state is DriftState.STABLE, "they are identical"
-
-
-def test_a_difference_within_the_noise_floor_is_no_drift() -> None:
+    # a difference within the noise floor is no drift
     runs = [named(divergence(values), DOCUMENTS) for values in (kl(0.01), kl(0.01, 0.001))]
     floor = divergence([0.0005] * 4).model_copy(update={"metric": "kl_divergence_noise_floor"})
     key = runs[0].key
     for loss, moved in ((0.0005, True), (0.002, False)):
         floors = [floor.model_copy(update={"value": loss})]
-        found = paired_difference(key, [runs[1], *floors], [runs[0]])
-        assert not isinstance(found, str)
+        found = paired(key, [runs[1], *floors], [runs[0]])
         assert (found.moved, found.floor) == (moved, loss)
 
 
+def paired(key: str, newer: list[Measurement], older: list[Measurement], **how: int) -> PairedDifference:
+    """The difference of two runs that can be compared."""
+    found = paired_difference(key, newer, older, **how)
+    assert not isinstance(found, str)
+    return found
+
+
 def test_many_metrics_share_the_false_alarm_rate() -> None:
-    one, many = (paired_difference(failures(0).key, [failures(9)], [failures(2)], metrics=n) for n in (1, 50))
-    assert not isinstance(one, str)
-    assert not isinstance(many, str)
+    one, many = (paired(failures(0).key, [failures(9)], [failures(2)], metrics=n) for n in (1, 50))
     assert (one.interval.level, many.interval.level) == (1 - ALPHA, 1 - ALPHA / 50)
     assert many.interval.lower < one.interval.lower
 
@@ -148,18 +215,13 @@ def test_runs_that_fail_at_random_are_rarely_reported_as_drifting() -> None:
         outcomes = (random.random((2, ITEMS)) < 0.1).astype(int).tolist()
         names = [f"{number}#t" for number in range(ITEMS)]
         first, second = (named(failure_rate(each, [0] * ITEMS, "tools"), names) for each in outcomes)
-        found = paired_difference(first.key, [first], [second])
-        assert not isinstance(found, str)
-        alarms += found.moved
+        alarms += paired(first.key, [first], [second]).moved
     assert alarms <= 0.1 * trials
 
 
 def test_clusters_pair_by_their_names() -> None:
     key = failures(0).key
-    same = paired_difference(key, [failures(20)], [failures(20)])
-    worse = paired_difference(key, [failures(60)], [failures(20)])
-    assert not isinstance(same, str)
-    assert not isinstance(worse, str)
+    same, worse = (paired(key, [failures(broken)], [failures(20)]) for broken in (20, 60))
     assert (same.effect, same.moved, worse.effect, worse.moved) == (0.0, False, 0.2, True)
     unnamed = failures(60)
     assert unnamed.clusters is not None
@@ -169,7 +231,7 @@ def test_clusters_pair_by_their_names() -> None:
     assert found.state is DriftState.INCOMPARABLE
 
 
-def test_a_count_is_drawn_and_decides_nothing() -> None:
+def test_a_count_decides_nothing_and_a_newest_run_that_did_not_measure_is_not_stable() -> None:
     def counted(count: int) -> list[Ran]:
         return [ran(day, census(ProbeName.CANARIES, "broken", value)) for day, value in enumerate((0, count))]
 
@@ -177,10 +239,7 @@ def test_a_count_is_drawn_and_decides_nothing() -> None:
     found = branch_drift("f", "b", [one.point for one in runs], measured(runs), "r00")
     assert [one.state for one in found.metrics] == [DriftState.CHART_ONLY, DriftState.STABLE]
     assert (found.state, found.watched, len(found.metrics[0].points)) == (DriftState.STABLE, 1, 2)
-
-
-def test_a_newest_run_that_did_not_measure_it_is_not_stable() -> None:
-    """The newest gate's probe crashed: a figure that only older runs have is not stable."""
+    # The newest gate's probe crashed: a figure that only older runs have is not stable.
     *steady, crashed = line(2, 2, 2)
     runs = [one.point.run for one in (*steady, crashed)]
     points = [one.point for one in steady]
@@ -190,7 +249,7 @@ def test_a_newest_run_that_did_not_measure_it_is_not_stable() -> None:
     assert "r02" in found.metrics[0].statement
 
 
-def test_a_branch_is_judged_by_what_is_watched() -> None:
+def test_a_branch_is_judged_by_what_is_watched_and_what_no_run_measured_is_named() -> None:
     other = [ran(day, failures(2, "json")) for day in range(2)]
     runs = line(2, 60) + other
     points = [one.point for one in runs]
@@ -200,9 +259,6 @@ def test_a_branch_is_judged_by_what_is_watched() -> None:
     assert (one.state, one.worse, one.watched) == (DriftState.STABLE, False, 1)
     assert branch_drift("f", "b", points, measured(runs)).state is DriftState.NOT_BLESSED
     assert branch_drift("f", "b", [], measured([]), "r00").state is DriftState.INCOMPARABLE
-
-
-def test_what_no_run_ever_measured_is_named_and_sets_no_state() -> None:
     runs = line(2, 2)
     watched = {runs[0].measurement.key, "canaries.failure_rate[json]", "canaries.failure_rate[czech]"}
     found = branch_drift("f", "b", [one.point for one in runs], measured(runs), "r00", watched)

@@ -12,9 +12,10 @@ from functools import cache
 
 import numpy as np
 
-from q36eval.records import Clusters, Direction, Estimator, Measurement, ProbeName, Schedule
+from q36eval.records import Direction, Estimator, Measurement, ProbeName, Schedule
 from q36eval.stats import quantile_clusters
 from tests.q36eval.gate.evidence import HIGHER, LOWER, census, flips, measurement, questions
+from tests.q36eval.stats.evidence import items
 
 WORST = 4
 """The greatest severity."""
@@ -80,15 +81,10 @@ def paired(
     direction: Direction,
 ) -> Measurement:
     """Items of which the middle ones errored: neither those that are lost first nor those that are lost last."""
-    lost = range(len(branch) // 2, len(branch) // 2 + errored)
-    clusters = Clusters(
-        units=tuple(int(row not in lost) for row in range(len(branch))),
-        branch=tuple(0.0 if row in lost else float(score) for row, score in enumerate(branch)),
-        reference=tuple(0.0 if row in lost else float(score) for row, score in enumerate(reference)),
-        errored=tuple(int(row in lost) for row in range(len(branch))),
-        bounds=(0.0, 1.0),
-        names=tuple(f"item-{row}" for row in range(len(branch))),
-    )
+    rows, middle = range(len(branch)), len(branch) // 2
+    lost = [int(middle <= row < middle + errored) for row in rows]
+    scores = ([score * (1 - lost[row]) for row, score in enumerate(column)] for column in (branch, reference))
+    clusters = items(*scores, errored=lost, names=tuple(f"item-{row}" for row in rows))
     return measurement(ProbeName.EVALS, metric, clusters, estimator, direction, slice)
 
 
@@ -115,14 +111,14 @@ def documents(count: int = 40) -> np.ndarray:
 @cache
 def divergences(severity: int, errored: int) -> Measurement:
     per_token = documents() + (0.0, 0.004, 0.01, 0.02, 0.1)[severity]
-    return unbounded("kl_divergence", tuple(per_token), None, "mean")
+    return unbounded("kl_divergence", per_token, None, "mean")
 
 
 @cache
 def perplexities(severity: int, errored: int) -> Measurement:
     nll = 1.5 + 10 * documents()
     worse = nll + (0.0, 0.01, 0.02, 0.05, 1.0)[severity]
-    return unbounded("perplexity", tuple(worse), tuple(nll[::-1]), "perplexity")
+    return unbounded("perplexity", worse, nll[::-1], "perplexity")
 
 
 @cache
@@ -130,9 +126,7 @@ def margins(severity: int, errored: int) -> Measurement:
     """Ratios of decisive margins, thirty questions of each of two canaries."""
     values = 5.0 + 100 * documents(60)
     branch = values * 0.5**severity * np.where(np.arange(60) % 2, 1.0, 0.75)
-    names = questions(("a", 30), ("b", 30))
-    columns = {"units": (1,) * 60, "errored": (0,) * 60, "names": names}
-    clusters = Clusters(branch=tuple(branch.tolist()), reference=tuple(values.tolist()), **columns)
+    clusters = items(branch, values, bounds=None, names=questions(("a", 30), ("b", 30)))
     return measurement(ProbeName.CANARIES, "decisive_margin_ratio", clusters, "ratio", HIGHER, "structured")
 
 
@@ -147,29 +141,15 @@ def quantiles(severity: int, errored: int) -> Measurement:
 def agreements(severity: int, errored: int) -> Measurement:
     """Of each document's hundred tokens so many agree on the most likely one."""
     agree = [max(0, 100 - row % 5 - (0, 2, 10, 30, 60)[severity]) for row in range(60)]
-    columns = {"units": (100,) * 60, "errored": (0,) * 60, "names": tuple(map(str, range(60))), "bounds": (0.0, 1.0)}
-    clusters = Clusters(branch=tuple(map(float, agree)), **columns)
+    clusters = items(agree, units=[100] * 60, names=tuple(map(str, range(60))))
     return measurement(ProbeName.KL, "top1_agreement", clusters, "mean", HIGHER)
 
 
-def unbounded(
-    metric: str,
-    branch: tuple[float, ...],
-    reference: tuple[float, ...] | None,
-    estimator: Estimator,
-    bounds: tuple[float, float] | None = None,
-) -> Measurement:
+def unbounded(metric: str, branch: np.ndarray, reference: np.ndarray | None, estimator: Estimator) -> Measurement:
     """Forty documents of two hundred tokens each, from what each loses per token."""
-    count = len(branch)
-    clusters = Clusters(
-        units=(200,) * count,
-        branch=tuple(200 * float(value) for value in branch),
-        reference=None if reference is None else tuple(200 * float(value) for value in reference),
-        errored=(0,) * count,
-        bounds=bounds,
-        names=tuple(f"document-{row}" for row in range(count)),
-    )
-    return measurement(ProbeName.KL, metric, clusters, estimator)
+    sums = (None if column is None else 200 * column for column in (branch, reference))
+    names = tuple(f"document-{row}" for row in range(len(branch)))
+    return measurement(ProbeName.KL, metric, items(*sums, [200] * len(branch), bounds=None, names=names), estimator)
 
 
 KL, EVALS, CANARIES = ProbeName.KL, ProbeName.EVALS, ProbeName.CANARIES

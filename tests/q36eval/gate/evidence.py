@@ -17,6 +17,7 @@ from q36eval.records import (
     Schedule,
 )
 from q36eval.stats import summarize
+from tests.q36eval.stats.evidence import items
 
 WEIGHT_CENSUSES = (
     "integrity_faults",
@@ -76,29 +77,15 @@ def competence_of(clusters: Clusters, direction: Direction, name: str) -> tuple[
 
 
 def accuracy(branch: Sequence[int], reference: Sequence[int], slice: str = "mmlu", errored: int = 0) -> Measurement:
-    n = len(branch)
-    clusters = Clusters(
-        units=(0,) * errored + (1,) * (n - errored),
-        branch=(0.0,) * errored + tuple(float(b) for b in branch[errored:]),
-        reference=(0.0,) * errored + tuple(float(r) for r in reference[errored:]),
-        errored=(1,) * errored + (0,) * (n - errored),
-        bounds=(0.0, 1.0),
-    )
+    answered = ([0] * errored + list(column[errored:]) for column in (branch, reference))
+    clusters = items(*answered, errored=[1] * errored + [0] * (len(branch) - errored))
     return measurement(ProbeName.EVALS, "accuracy", clusters, "paired_mean", HIGHER, slice)
 
 
 def failure_rate(
     branch: Sequence[int], reference: Sequence[int], slice: str, metric: str = "failure_rate"
 ) -> Measurement:
-    n = len(branch)
-    clusters = Clusters(
-        units=(1,) * n,
-        branch=tuple(map(float, branch)),
-        reference=tuple(map(float, reference)),
-        errored=(0,) * n,
-        bounds=(0.0, 1.0),
-    )
-    return measurement(ProbeName.CANARIES, metric, clusters, "paired_mean", LOWER, slice)
+    return measurement(ProbeName.CANARIES, metric, items(branch, reference), "paired_mean", LOWER, slice)
 
 
 def questions(*canaries: tuple[str, int]) -> tuple[str, ...]:
@@ -123,32 +110,24 @@ def in_blocks(found: Measurement, first: int = 0) -> Measurement:
 def flips(counts: dict[str, tuple[int, int]], slice: str = "structured") -> Measurement:
     """The census of must-pass prompts: of each canary how many were asked and how many of them flipped."""
     names = questions(*((canary, asked) for canary, (asked, _) in counts.items()))
-    flipped = [float(number < lost) for asked, lost in counts.values() for number in range(asked)]
-    clusters = Clusters(units=(1,) * len(names), branch=tuple(flipped), errored=(0,) * len(names), names=names)
+    flipped = [number < lost for asked, lost in counts.values() for number in range(asked)]
+    clusters = items(flipped, bounds=None, names=names)
     return measurement(ProbeName.CANARIES, "must_pass_flips", clusters, "census", slice=slice)
 
 
 def divergence(per_token: Sequence[float], slice: str = "all", tokens: int = 200) -> Measurement:
-    n = len(per_token)
-    clusters = Clusters(units=(tokens,) * n, branch=tuple(k * tokens for k in per_token), errored=(0,) * n)
+    clusters = items([k * tokens for k in per_token], units=[tokens] * len(per_token), bounds=None)
     return measurement(ProbeName.KL, "kl_divergence", clusters, "mean", LOWER, slice)
 
 
 def perplexity(branch_nll: Sequence[float], reference_nll: Sequence[float], tokens: int = 200) -> Measurement:
-    n = len(branch_nll)
-    clusters = Clusters(
-        units=(tokens,) * n,
-        branch=tuple(float(x) * tokens for x in branch_nll),
-        reference=tuple(float(x) * tokens for x in reference_nll),
-        errored=(0,) * n,
-    )
+    sums = ([float(nll) * tokens for nll in column] for column in (branch_nll, reference_nll))
+    clusters = items(*sums, [tokens] * len(branch_nll), bounds=None)
     return measurement(ProbeName.EVALS, "perplexity", clusters, "perplexity")
 
 
 def census(probe: ProbeName, metric: str, count: float, slice: str = "all", total: int = 100) -> Measurement:
-    return measurement(
-        probe, metric, Clusters(units=(total,), branch=(float(count),), errored=(0,)), "census", slice=slice
-    )
+    return measurement(probe, metric, items([count], units=[total], bounds=None), "census", slice=slice)
 
 
 def criterion(kind: str, value: float, *, margin: dict[str, object] | None = None, **changes: object) -> Criterion:

@@ -8,9 +8,10 @@ import pytest
 from q36eval.gate import CriterionResult, CriterionVerdict, decide
 from q36eval.gate.blessed_run import against_blessed
 from q36eval.gate.policy import MarginKind
-from q36eval.records import Clusters, Measurement, ProbeName
+from q36eval.records import Measurement, ProbeName
 from q36eval.stats import margin_test
 from tests.q36eval.gate.evidence import HIGHER, accuracy, divergence, in_blocks, measurement, named, only, perplexity
+from tests.q36eval.stats.evidence import items, taken
 
 N = 400
 
@@ -31,12 +32,7 @@ def shuffled(found: Measurement, seed: int = 0) -> Measurement:
     """The same evidence in another order, as another run may have asked it."""
     rows = list(range(len(found.clusters.units)))
     random.Random(seed).shuffle(rows)
-    columns = {
-        name: None if column is None else tuple(column[row] for row in rows)
-        for name in ("units", "branch", "reference", "errored", "names")
-        for column in (getattr(found.clusters, name),)
-    }
-    return with_columns(found, columns)
+    return found.model_copy(update={"clusters": taken(found.clusters, rows)})
 
 
 def judged(
@@ -59,13 +55,7 @@ def test_what_was_accepted_counts_and_not_the_reference() -> None:
 def test_the_test_is_that_of_columns_paired_by_hand(lost: int) -> None:
     now, then = answers([0] * lost + [1] * (N - lost)), answers([1] * (N - 3) + [0] * 3)
     result = judged(now, [shuffled(then)])
-    by_hand = Clusters(
-        units=(1,) * N,
-        branch=now.clusters.branch,
-        reference=then.clusters.branch,
-        errored=(0,) * N,
-        bounds=(0.0, 1.0),
-    )
+    by_hand = items(now.clusters.branch, then.clusters.branch)
     expected = margin_test(by_hand, "paired_mean", result.margin, direction=HIGHER)
     assert (result.p_pass, result.p_fail, result.loss) == (expected.p_pass, expected.p_fail, expected.loss)
 
@@ -83,8 +73,7 @@ def test_divergences_perplexities_and_ratios_pair_too() -> None:
     worse, same = (named(perplexity((nll + more).tolist(), reference), names(60)) for more in (0.05, 0.0))
     assert judged(same, [shuffled(same)], "min_retention", 0.98).verdict is CriterionVerdict.PASS
     assert judged(worse, [shuffled(same)], "min_retention", 0.98).verdict is CriterionVerdict.FAIL
-    columns = {"units": (1,) * 60, "errored": (0,) * 60, "reference": (100.0,) * 60, "names": tuple(names(60))}
-    margins = [Clusters(branch=tuple(scale * nll), **columns) for scale in (1.0, 0.5)]
+    margins = [items(scale * nll, [100.0] * 60, bounds=None, names=tuple(names(60))) for scale in (1.0, 0.5)]
     strong, weak = (measurement(ProbeName.CANARIES, "margin", each, "ratio", HIGHER) for each in margins)
     assert judged(weak, [strong], "min_recovery", 0.8).verdict is CriterionVerdict.FAIL
     assert judged(weak, [shuffled(weak)], "min_recovery", 0.8).verdict is CriterionVerdict.PASS
@@ -135,7 +124,7 @@ def test_what_errored_in_either_run_is_errored() -> None:
         assert isinstance(paired, Measurement)
         assert (paired.counts.total, paired.counts.errored) == (N, errored)
         assert judged(pair[0], [pair[1]]).p_pass > judged(whole, [whole]).p_pass
-    tokens = Clusters(units=(90, 100), branch=(1.0, 1.0), errored=(10, 0), names=("a", "b"))
+    tokens = items([1, 1], units=[90, 100], errored=[10, 0], bounds=None, names=("a", "b"))
     partly = measurement(ProbeName.KL, "kl_divergence", tokens, "mean")
     paired = against_blessed(partly, [partly])
     assert isinstance(paired, Measurement)
@@ -160,9 +149,7 @@ def test_a_run_that_stopped_early_is_compared_as_far_as_it_went() -> None:
 
 def shuffled_in_blocks(found: Measurement) -> Measurement:
     """Other order within the last block, which a run may have."""
-    columns = found.clusters
-    last = max(columns.schedule.blocks)
-    rows = [r for r in range(len(columns.units)) if columns.schedule.blocks[r] < last]
-    rows += [r for r in range(len(columns.units) - 1, -1, -1) if columns.schedule.blocks[r] == last]
-    update = {"names": tuple(columns.names[r] for r in rows), "branch": tuple(columns.branch[r] for r in rows)}
-    return with_columns(found, update)
+    blocks = found.clusters.schedule.blocks
+    start = blocks.index(max(blocks))
+    rows = [*range(start), *reversed(range(start, len(blocks)))]
+    return found.model_copy(update={"clusters": taken(found.clusters, rows)})

@@ -13,8 +13,9 @@ from q36eval.gate import Criterion, CriterionResult, CriterionVerdict, Informati
 from q36eval.gate.competence import share_above_chance
 from q36eval.gate.judgement import judge
 from q36eval.gate.policy_file import read_policy
-from q36eval.records import Clusters, FamilyCompetence, Measurement, ProbeName, Schedule
+from q36eval.records import FamilyCompetence, Measurement, ProbeName, Schedule
 from tests.q36eval.gate.evidence import HIGHER, LOWER, criterion, measurement
+from tests.q36eval.stats.evidence import items
 
 SHIPPED = sorted((Path(__file__).parents[3] / "data" / "policies").glob("*.yaml"))
 
@@ -26,19 +27,15 @@ def compared(families: Sequence[Family], kind: str = "failure_rate", *, in_block
     """Items of several families, shuffled alike each time; `failure_rate` counts failures, `accuracy` right answers."""
     rows = [
         (name, float(row < right), float(lost <= row < right))
-        for name, items, right, lost in families
-        for row in range(items)
+        for name, count, right, lost in families
+        for row in range(count)
     ]
     order = np.random.default_rng(3).permutation(len(rows))
     names, reference, branch = zip(*(rows[row] for row in order), strict=True)
     failing = kind == "failure_rate"
     blocks = tuple(row // (in_blocks or 1) for row in range(len(rows)))
-    clusters = Clusters(
-        units=(1,) * len(rows),
-        branch=tuple(1.0 - value if failing else value for value in branch),
-        reference=tuple(1.0 - value if failing else value for value in reference),
-        errored=(0,) * len(rows),
-        bounds=(0.0, 1.0),
+    clusters = items(
+        *([1.0 - value if failing else value for value in column] for column in (branch, reference)),
         schedule=None if in_blocks is None else Schedule(largest=1, blocks=blocks),
         names=tuple(f"{name}/{row}" for row, name in enumerate(names)),
         families=names,
@@ -110,27 +107,24 @@ def test_right_by_guessing_is_no_knowledge() -> None:
 
 
 @pytest.mark.parametrize(
-    "changes",
+    ("changes", "columns", "code"),
     [
-        {"competence": None},
-        {"competence": ()},
-        {"competence": (FamilyCompetence(name="other", items=400, informative=400),)},
+        ({"competence": None}, {}, "competence-unknown"),
+        ({"competence": ()}, {}, "competence-unknown"),
+        ({"competence": (FamilyCompetence(name="x", items=1000, informative=1000),)}, {}, "competence-unknown"),
+        ({}, {"families": None}, "families-not-separable"),
+        ({}, {"bounds": (0.0, 1.5)}, "families-not-separable"),  # items that weigh differently
     ],
 )
-def test_what_the_probe_does_not_say_proves_nothing(changes: dict[str, object]) -> None:
-    found = compared([("easy", 400, 400, 0)])
-    assert verdict(found).verdict is CriterionVerdict.PASS
-    result = verdict(found.model_copy(update=changes))
-    assert (result.verdict, result.code) == (CriterionVerdict.NOT_MEASURED, "competence-unknown")
-
-
-def test_evidence_without_families_or_with_weights_is_left_whole_or_not_judged() -> None:
+def test_what_the_probe_does_not_say_proves_nothing(
+    changes: dict[str, object], columns: dict[str, object], code: str
+) -> None:
     found = compared([("easy", 850, 840, 0), ("hard", 150, 30, 0)])
     assert found.clusters is not None
-    for update in ({"families": None}, {"bounds": (0.0, 1.5)}):
-        clusters = found.clusters.model_copy(update=update)
-        result = verdict(found.model_copy(update={"clusters": clusters}))
-        assert (result.verdict, result.code) == (CriterionVerdict.NOT_MEASURED, "families-not-separable")
+    assert verdict(found).verdict is CriterionVerdict.PASS
+    clusters = found.clusters.model_copy(update=columns)
+    result = verdict(found.model_copy(update={"clusters": clusters} | changes))
+    assert (result.verdict, result.code) == (CriterionVerdict.NOT_MEASURED, code)
 
 
 def test_an_engine_that_broke_is_to_blame_and_not_the_reference() -> None:
@@ -188,11 +182,11 @@ def test_items_that_both_get_wrong_pass_nothing_by_dropping_a_family(
 ) -> None:
     """What passes with such items would pass too were no family ever left out of it."""
     families: list[Family] = []
-    for number, (items, share, loss) in enumerate(drawn):
-        right = round(items * share)
-        families.append((f"f{number}", items, right, round(right * loss)))
-    name, items, right, lost = families[which % len(families)]
-    families[which % len(families)] = (name, items + more, right, lost)
+    for number, (count, share, loss) in enumerate(drawn):
+        right = round(count * share)
+        families.append((f"f{number}", count, right, round(right * loss)))
+    name, count, right, lost = families[which % len(families)]
+    families[which % len(families)] = (name, count + more, right, lost)
     found = compared(families, kind)
     asked = rule(found, 0.05) if kind == "failure_rate" else rule(found, 0.93, "min_recovery")
     if verdict(found, asked).verdict is CriterionVerdict.PASS:

@@ -8,7 +8,7 @@ import pytest
 
 from q36eval.gate import CriterionVerdict, GateReport, Policy, SignOff, decide
 from q36eval.gate.headroom import times_the_items
-from q36eval.records import Counts, Lane, ProbeFailure, ProbeName, Verdict
+from q36eval.records import Counts, Lane, Measurement, ProbeFailure, ProbeName, Verdict
 from tests.q36eval.gate.evidence import accuracy, census, divergence, only, small_evidence, small_policy
 
 N = 200
@@ -18,15 +18,12 @@ def result(report: GateReport, identifier: str):
     return next(r for r in report.criteria if r.id == identifier)
 
 
-def test_an_identical_branch_passes_every_lane() -> None:
+def test_an_identical_branch_passes_every_lane_and_lanes_are_judged_apart() -> None:
     report = decide(small_policy(), small_evidence())
     assert (report.verdict, report.exit_code, report.decisive) == (Verdict.PASS, 0, ())
     assert {lane.verdict for lane in report.lanes} == {Verdict.PASS}
     assert result(report, "mmlu").figure == 1.0
     assert 0.9 < result(report, "mmlu").figure_interval.lower < 1.0 < result(report, "mmlu").figure_interval.upper
-
-
-def test_lanes_are_judged_apart() -> None:
     report = decide(small_policy(), small_evidence(tools_broken=80))
     assert {lane.lane: lane.verdict for lane in report.lanes} == {"structured": "FAIL", "freeform": "PASS"}
     assert (report.verdict, report.exit_code, report.decisive) == (Verdict.FAIL, 1, ("tools",))
@@ -79,10 +76,19 @@ def test_a_probe_without_figures_is_not_measured(kind: str | None, exit_code: in
     assert (report.verdict, report.exit_code) == (Verdict.INCONCLUSIVE, exit_code)
 
 
-def test_a_crash_with_figures_present_still_does_not_pass() -> None:
+@pytest.mark.parametrize(
+    ("evidence", "expected"),
+    [
+        (small_evidence(), (Verdict.INCONCLUSIVE, 4)),  # with figures present it still does not pass
+        (small_evidence(tools_broken=80)[1:], (Verdict.FAIL, 1)),  # a proven failure outranks what was not measured
+    ],
+)
+def test_a_crash_passes_nothing_and_hides_no_failure(
+    evidence: list[Measurement], expected: tuple[Verdict, int]
+) -> None:
     crash = ProbeFailure(probe=ProbeName.EVALS, reason="killed", kind="crashed")
-    report = decide(small_policy(), small_evidence(), failures=[crash])
-    assert (report.verdict, report.exit_code) == (Verdict.INCONCLUSIVE, 4)
+    report = decide(small_policy(), evidence, failures=[crash])
+    assert (report.verdict, report.exit_code) == expected
 
 
 def test_losing_evidence_does_not_make_another_criterion_fail() -> None:
@@ -91,12 +97,6 @@ def test_losing_evidence_does_not_make_another_criterion_fail() -> None:
     for kept in (measured, [measured[0], measured[2]]):
         found = result(decide(small_policy(), kept), "mmlu")
         assert (found.verdict, found.p_fail < 0.025) == (CriterionVerdict.INCONCLUSIVE, True)
-
-
-def test_a_proven_failure_outranks_what_was_not_measured() -> None:
-    crash = ProbeFailure(probe=ProbeName.EVALS, reason="killed", kind="crashed")
-    report = decide(small_policy(), small_evidence(tools_broken=80)[1:], failures=[crash])
-    assert (report.verdict, report.exit_code) == (Verdict.FAIL, 1)
 
 
 def test_unfit_figures_are_not_measured() -> None:
@@ -138,9 +138,7 @@ def test_a_verdict_says_how_far_its_bound_was_from_the_limit() -> None:
             # alone, so that Holm takes nothing off
             alone = decide(small_policy(criteria=policy.criteria[:1]), measured)
             assert (result(alone, "mmlu").verdict != verdict) == turned, (verdict, beyond)
-
-
-def test_what_has_no_bound_has_no_distance() -> None:
+    # what has no bound has no distance
     assert result(decide(small_policy(), small_evidence(faults=3)), "intact").to_turn == 3.0
     assert result(decide(small_policy(), small_evidence()), "intact").to_turn == 0.0
     assert result(decide(small_policy(), small_evidence()[1:]), "mmlu").to_turn is None

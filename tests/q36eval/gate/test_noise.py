@@ -39,15 +39,13 @@ def test_a_margin_below_the_floor_is_inconclusive_in_replay_whatever_the_branch_
     # nor is a branch failed by a margin that the reference itself could not keep
     assert decided([], margin=1e-7).verdict is Verdict.FAIL
     assert decided([floor(2e-7)], margin=1e-7).verdict is Verdict.INCONCLUSIVE
-
-
-def test_a_margin_at_the_floor_is_judged_and_one_of_no_number_refuses() -> None:
+    # a margin at the floor is judged, and a floor of no number refuses
     assert decided([floor(1e-4)]).verdict is Verdict.PASS
     assert decided([floor(math.nan)]).verdict is Verdict.INCONCLUSIVE
     assert decided([floor(math.inf)]).verdict is Verdict.INCONCLUSIVE
 
 
-def test_the_floor_is_that_of_the_metric_and_slice() -> None:
+def test_the_floor_is_that_of_the_metric_and_slice_and_for_a_group_of_tokens_that_of_all() -> None:
     report = decided([floor(2e-4, slice="czech"), floor(2e-4, "reverse_kl_divergence")])
     assert report.verdict is Verdict.PASS
     czech = [divergence(DOCUMENTS, slice="czech"), floor(2e-4)]
@@ -56,6 +54,13 @@ def test_the_floor_is_that_of_the_metric_and_slice() -> None:
     evals = policy(probe=ProbeName.EVALS).criteria[0]
     assert decide(policy(probe=ProbeName.EVALS), [floor(2e-4)]).criteria[0].noise_floor is None
     assert below_floor(evals, None) is None
+    # for a group of tokens the floor over all of them stands in, and says so
+    asked, figure = policy(slice="kind=json"), divergence(DOCUMENTS, slice="kind=json")
+    report = decide(asked, [figure, floor(2e-4)])
+    assert report.verdict is Verdict.INCONCLUSIVE
+    assert report.criteria[0].code == "below-noise-floor"
+    assert "kind=json" in report.criteria[0].reason
+    assert decide(asked, [figure, floor(2e-4), floor(5e-5, slice="kind=json")]).verdict is Verdict.PASS
 
 
 @pytest.mark.parametrize("metric", ["kl_p99", "kl_max"])
@@ -69,15 +74,6 @@ def test_every_figure_whose_floor_was_measured_is_held_against_it(metric: str) -
         one for one in ("'kl'", "0.0001 nats/token", "0.0002 nats/token", "left-padding") if one not in sentence
     ] == []
     assert margins_below_floor(asked, [floor(5e-5, metric)]) == []
-
-
-def test_for_a_group_of_tokens_the_floor_over_all_of_them_stands_in_and_says_so() -> None:
-    asked, figure = policy(slice="kind=json"), divergence(DOCUMENTS, slice="kind=json")
-    report = decide(asked, [figure, floor(2e-4)])
-    assert report.verdict is Verdict.INCONCLUSIVE
-    assert report.criteria[0].code == "below-noise-floor"
-    assert "kind=json" in report.criteria[0].reason
-    assert decide(asked, [figure, floor(2e-4), floor(5e-5, slice="kind=json")]).verdict is Verdict.PASS
 
 
 def test_perplexity_is_refused_in_its_own_unit() -> None:

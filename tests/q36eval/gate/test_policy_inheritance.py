@@ -1,51 +1,25 @@
 """Policies made of others: what is inherited, changed, dropped and narrowed, and the sentence for each mistake."""
 
+import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+from jsonschema import Draft202012Validator
 
 from q36eval.errors import UsageError
 from q36eval.gate import Policy
 from q36eval.gate.margins import with_thresholds
 from q36eval.gate.policy_file import policy_problems, read_policy
+from q36eval.gate.policy_schema import policy_schema
 from q36eval.records import Lane
 from tests.raising import raises
 
 SHIPPED = Path(__file__).parents[3] / "data" / "policies"
 
-BASE = {
-    "name": "base",
-    "alpha": 0.01,
-    "criteria": [
-        {
-            "id": "mmlu",
-            "probe": "evals",
-            "metric": "accuracy",
-            "slice": "mmlu",
-            "margin": {"kind": "min_recovery", "value": 0.95, "source": "a card"},
-            "lanes": ["structured", "freeform"],
-            "min_scored": 100,
-            "note": "as it was",
-        },
-        {
-            "id": "tools",
-            "probe": "canaries",
-            "metric": "failure_rate",
-            "slice": "structured",
-            "margin": {"kind": "max_increase", "value": 0.05, "source": "ours"},
-            "lanes": ["structured"],
-        },
-    ],
-}
-NEW = {
-    "id": "kl",
-    "probe": "kl",
-    "metric": "kl_divergence",
-    "margin": {"kind": "max_value", "value": 0.01, "source": "ours"},
-    "lanes": ["freeform"],
-}
+MISTAKES = yaml.safe_load((Path(__file__).parent / "policy_mistakes.yaml").read_text(encoding="utf-8"))
+BASE, NEW = MISTAKES["base"], MISTAKES["new"]
 
 
 def written(folder: Path, name: str, document: object) -> Path:
@@ -73,7 +47,7 @@ def test_a_file_changes_what_it_says_and_nothing_else(tmp_path: Path) -> None:
     assert unchanged == base.criteria[0]
 
 
-def test_inheritance_goes_on_over_several_files_in_several_folders(tmp_path: Path) -> None:
+def test_inheritance_goes_on_over_several_files_and_a_circle_names_them_all(tmp_path: Path) -> None:
     written(tmp_path, "base", BASE)
     written(tmp_path / "team", "mid", {"name": "mid", "extends": "../base.yaml", "criteria": [NEW], "alpha": 0.02})
     own = written(tmp_path / "team", "own", {"name": "own", "extends": "mid.yaml", "drop": ["mmlu"]})
@@ -81,6 +55,12 @@ def test_inheritance_goes_on_over_several_files_in_several_folders(tmp_path: Pat
     assert policy.lineage == ("base", "mid")
     assert [criterion.id for criterion in policy.criteria] == ["tools", "kl"]
     assert policy.alpha == 0.02
+    written(tmp_path, "a", {"name": "a", "extends": "b.yaml"})
+    written(tmp_path, "b", {"name": "b", "extends": "c.yaml"})
+    path = written(tmp_path, "c", {"name": "c", "extends": "b.yaml"})
+    with raises(UsageError, "policy-invalid", "b.yaml -> c.yaml -> b.yaml"):
+        read_policy(tmp_path / "a.yaml")
+    assert policy_problems(path) != ()
 
 
 def test_narrowing_to_a_lane_leaves_the_criteria_of_other_lanes_out(tmp_path: Path) -> None:
@@ -91,76 +71,28 @@ def test_narrowing_to_a_lane_leaves_the_criteria_of_other_lanes_out(tmp_path: Pa
         policy.for_lanes([Lane.STRUCTURED])
 
 
-def test_a_shipped_policy_is_extended_by_its_name_from_anywhere(tmp_path: Path) -> None:
+def test_a_shipped_policy_is_extended_by_its_name_from_anywhere_as_in_the_docs(tmp_path: Path) -> None:
     own = written(tmp_path, "own", {"name": "own", "extends": "pre-check", "drop": ["ruler"]})
     shipped = read_policy(SHIPPED / "pre-check.yaml")
     policy = read_policy(own)
     assert policy.lineage == ("release", "pre-check")
     assert policy.criteria == tuple(criterion for criterion in shipped.criteria if criterion.id != "ruler")
-
-
-MARGIN = {"kind": "max_value", "value": 0.01, "source": "ours"}
-
-
-@pytest.mark.parametrize(
-    ("says", "named"),
-    [
-        ({"criterias": []}, ("'criterias'",)),
-        ({"criteria": [{"id": "mmlu", "mertic": "x"}]}, ("'criteria[0].mertic'",)),
-        ({"criteria": [NEW | {"margin": MARGIN | {"vlaue": 1}}]}, ("'criteria[0].margin.vlaue'",)),
-        ({"criteria": [{"id": "new"}]}, ("'criteria[0].probe'",)),
-        ({"criteria": [NEW | {"probe": "wieghts"}]}, ("'weights', 'kl', 'evals', 'canaries' or 'served'",)),
-        ({"criteria": [NEW | {"lanes": ["chat"]}]}, ("'structured' or 'freeform'",)),
-        ({"criteria": [NEW | {"margin": MARGIN | {"value": float("nan")}}]}, ("criteria[0].margin.value",)),
-        ({"criteria": [{"id": "mmlu", "margin": {"value": 95, "source": "x"}}]}, ("criteria[0].margin:", "95")),
-        ({"criteria": [NEW, NEW]}, ("criteria[1].id", "'kl'")),
-        ({"criteria": [{"id": "mmlu", "tier": "advisory"}]}, ("lane 'freeform'",)),
-        ({"extends": None, "criteria": [NEW], "drop": ["kl"]}, ("drop:",)),
-        ({"extends": "no-such"}, ("'no-such'", "pre-check, release, ")),
-        ({"extends": "../etc/base"}, ("extends:", "'../etc/base'")),
-        ({"extends": "no-such.yaml"}, ("extends:", "no-such.yaml")),
-        ({"extends": "own.yaml"}, ("own.yaml -> own.yaml",)),
-        ({"drop": ["mmluu"]}, ("drop[0]:", "'mmluu'", "mmlu, tools")),
-        ({"drop": ["tools"], "criteria": [{"id": "tools"}]}, ("'tools'",)),
-        ({"drop": ["mmlu", "tools"]}, ("criteria:",)),
-        ({"name": "base"}, ("'base'",)),
-        (
-            {"criteria": [{"id": "mmlu", "margin": {"value": 0.9}}]},
-            ("criteria[0].margin:", "'mmlu'", "value 0.95 to 0.9", "a source"),
-        ),
-        ({"criteria": [{"id": "mmlu", "margin": {"value": 0.9, "source": "a card"}}]}, ("a source",)),
-        ({"criteria": [{"id": "tools", "margin": {"against": "blessed"}}]}, ("against reference to blessed",)),
-        ({"max_attempts": True}, ("max_attempts:",)),
-        ({"criteria": [{"id": "mmlu", "min_scored": "100"}]}, ("criteria[0].min_scored:",)),
-        ({"criteria": [{"id": "mmlu", "margin": {"value": True, "source": "x"}}]}, ("criteria[0].margin.value:",)),
-        ({"criteria": [{"id": "mmlu", "margin": {"value": "1e-3", "source": "x"}}]}, ("write 1.0e-3",)),
-        ({"criteria": [{"id": "mmlu", "informative": {"min_share": "0.5"}}]}, ("min_share:",)),
-    ],
-)
-def test_each_mistake_is_one_sentence(tmp_path: Path, says: dict, named: tuple[str, ...]) -> None:
-    path = child(tmp_path, **says)
-    with raises(UsageError, "policy-invalid", *named) as caught:
-        read_policy(path)
-    assert "\n" not in str(caught.value)
-    assert str(caught.value) in policy_problems(path)
-
-
-def test_a_circle_over_several_files_names_them_all(tmp_path: Path) -> None:
-    written(tmp_path, "a", {"name": "a", "extends": "b.yaml"})
-    written(tmp_path, "b", {"name": "b", "extends": "c.yaml"})
-    path = written(tmp_path, "c", {"name": "c", "extends": "b.yaml"})
-    with raises(UsageError, "policy-invalid", "b.yaml -> c.yaml -> b.yaml"):
-        read_policy(tmp_path / "a.yaml")
-    assert policy_problems(path) != ()
-
-
-def test_the_example_of_the_docs_is_a_policy(tmp_path: Path) -> None:
+    # the example of the docs
     page = (SHIPPED.parents[1] / "docs" / "policy.md").read_text(encoding="utf-8")
     example = tmp_path / "example.yaml"
     example.write_text(page.partition("```yaml\n")[2].partition("```")[0], encoding="utf-8")
     policy = read_policy(example)
     assert policy.lineage == ("release",)
     assert "ruler-128k" not in {criterion.id for criterion in policy.criteria}
+
+
+@pytest.mark.parametrize(("says", "named"), MISTAKES["policies"])
+def test_each_mistake_is_one_sentence(tmp_path: Path, says: dict, named: list[str]) -> None:
+    path = child(tmp_path, **says)
+    with raises(UsageError, "policy-invalid", *named) as caught:
+        read_policy(path)
+    assert "\n" not in str(caught.value)
+    assert str(caught.value) in policy_problems(path)
 
 
 def test_all_problems_of_a_file_are_named_at_once(tmp_path: Path) -> None:
@@ -201,49 +133,51 @@ def figures(file: Path) -> dict[str, float]:
     return {figure.scheme: figure.value for figure in read_policy(file).criteria[0].margin.schemes}
 
 
-def test_a_figure_is_changed_by_its_scheme_and_the_others_stay(tmp_path: Path) -> None:
+def test_a_figure_is_changed_by_its_scheme_and_by_a_lower_ceiling(tmp_path: Path) -> None:
     changed = {"scheme": "FP8_BLOCK+NVFP4", "value": 0.05, "source": "measured"}
     new = {"scheme": "NVFP4", "value": 0.07, "source": "measured"}
     file = of_schemes(tmp_path, schemes=[changed, new])
     assert figures(file) == {"W4A16": 0.014, "FP8_BLOCK + NVFP4": 0.05, "NVFP4": 0.07}
     assert read_policy(file).criteria[0].margin.value == 0.1
-
-
-def test_a_lower_ceiling_takes_the_place_of_figures_that_allow_more(tmp_path: Path) -> None:
     assert figures(of_schemes(tmp_path, value=0.03, source="review")) == {"W4A16": 0.014}
     assert figures(of_schemes(tmp_path, value=0.01, source="review")) == {}
     assert len(figures(of_schemes(tmp_path, kind="max_value", value=0.09, source="review"))) == 2
 
 
-@pytest.mark.parametrize(
-    ("figure", "named"),
-    [
-        ({"scheme": "W4A16", "value": 0.02}, ("criteria[0].margin.schemes[0]:", "'kl'", "W4A16 from 0.014 to 0.02")),
-        ({"scheme": "W4A16", "value": 0.02, "source": "a card"}, ("source",)),
-        ({"scheme": "NVFP4+FP8_BLOCK", "value": 0.01, "source": "ours"}, ("FP8_BLOCK + NVFP4 from 0.06 to 0.01",)),
-        ({"scheme": "NVFP4", "source": "x"}, ("'criteria[0].margin.schemes[2].value'",)),
-        ({"scheme": "nvfp4", "value": 0.05, "source": "x"}, ("'nvfp4'",)),
-        ({"scheme": "NVFP4", "value": 0.2, "source": "x"}, ("ceiling 0.1",)),
-        ({"scheme": "NVFP4", "lue": 0.2}, ("scheme, value, source",)),
-    ],
-)
-def test_each_mistake_in_a_figure_is_one_sentence(
-    tmp_path: Path, figure: dict[str, Any], named: tuple[str, ...]
-) -> None:
+@pytest.mark.parametrize(("figure", "named"), MISTAKES["figures"])
+def test_each_mistake_in_a_figure_is_one_sentence(tmp_path: Path, figure: dict[str, Any], named: list[str]) -> None:
     file = of_schemes(tmp_path, schemes=[figure])
     with raises(UsageError, "policy-invalid", *named):
         read_policy(file)
 
 
 def test_files_that_are_no_policy(tmp_path: Path) -> None:
-    (tmp_path / "strict.yaml").write_text("name: a\nname: b\n", encoding="utf-8")
-    with raises(UsageError, "policy-invalid", "line 2", "'name'"):
-        read_policy(tmp_path / "strict.yaml")
     with raises(UsageError, "policy-invalid", "stricter.yaml"):
         read_policy(tmp_path / "stricter.yaml")
-    (tmp_path / "strict.yaml").write_text("[1, 2", encoding="utf-8")
-    with raises(UsageError, "policy-invalid", "YAML", "line"):
-        read_policy(tmp_path / "strict.yaml")
-    (tmp_path / "strict.yaml").write_text("just words", encoding="utf-8")
-    with raises(UsageError, "policy-invalid", "name"):
-        read_policy(tmp_path / "strict.yaml")
+    for text, named in (
+        ("name: a\nname: b\n", ("line 2", "'name'")),
+        ("[1, 2", ("YAML", "line")),
+        ("just words", ("name",)),
+    ):
+        (tmp_path / "strict.yaml").write_text(text, encoding="utf-8")
+        with raises(UsageError, "policy-invalid", *named):
+            read_policy(tmp_path / "strict.yaml")
+
+
+# -- the JSON Schema of policy files: it is the code's, and editors hold the shipped files against it
+
+COMMITTED = SHIPPED.parents[1] / "docs" / "schemas" / "policy.schema.json"
+
+
+def test_the_committed_schema_is_the_codes_and_shipped_files_name_and_keep_it() -> None:
+    assert json.loads(COMMITTED.read_text(encoding="utf-8")) == policy_schema()
+    Draft202012Validator.check_schema(policy_schema())
+    validator = Draft202012Validator(policy_schema())
+    for file in sorted(SHIPPED.glob("*.yaml")):
+        text = file.read_text(encoding="utf-8")
+        named = text.partition("\n")[0].removeprefix("# yaml-language-server: $schema=")
+        assert (file.parent / named).resolve() == COMMITTED
+        document = yaml.safe_load(text)
+        assert not list(validator.iter_errors(document))
+        document["mertic"] = "x"
+        assert list(validator.iter_errors(document))

@@ -11,9 +11,10 @@ from pydantic import ValidationError
 
 from q36eval.gate import CriterionVerdict, GateReport, Policy, decide, failed_lanes
 from q36eval.gate.margins import QUANTIZED_TENSORS, margins_for, schemes_found
-from q36eval.records import Clusters, Counts, Lane, Measurement, ProbeName, Verdict
+from q36eval.records import Lane, Measurement, ProbeName, Verdict
 from q36eval.schemes import parts_of, scheme_name
-from tests.q36eval.gate.evidence import census, criterion, divergence, only
+from tests.q36eval.gate.evidence import census, criterion, divergence, measurement, only
+from tests.q36eval.stats.evidence import items
 
 CEILING = 0.1
 FIGURES = {"W4A16": 0.014, "FP8_BLOCK": 0.004, "NVFP4 + FP8_BLOCK": 0.05}
@@ -70,16 +71,8 @@ def test_what_counts_in_the_margins_of_another_fails_by_its_ceiling_too_where_th
     share = {"beyond_margins": 10, "of": "kl"}
     worst = criterion("max_share", 0.01, margin=share, id="worst", metric="kl_document_max")
     rules = Policy(name="p", criteria=(*policy().criteria, worst))
-    mean = kl(0.03)
-    documents = tuple([0.03] * 460 + [0.3] * 40)
-    tail = mean.model_copy(
-        update={
-            "metric": "kl_document_max",
-            "estimator": "maximum",
-            "clusters": Clusters(units=(300,) * 500, branch=documents, errored=(0,) * 500, bounds=(0.0, math.inf)),
-            "counts": Counts(total=150_000, scored=150_000, errored=0),
-        }
-    )
+    documents = items([0.03] * 460 + [0.3] * 40, units=[300] * 500, bounds=(0.0, math.inf))
+    mean, tail = kl(0.03), measurement(ProbeName.KL, "kl_document_max", documents, "maximum")
     unknown = decide(rules, [mean, tail])
     assert {c.id: c.verdict for c in unknown.criteria} == dict.fromkeys(("kl", "worst"), CriterionVerdict.INCONCLUSIVE)
     assert failed_lanes(rules, [mean, tail], {ProbeName.KL}) == {}
@@ -87,13 +80,10 @@ def test_what_counts_in_the_margins_of_another_fails_by_its_ceiling_too_where_th
     assert decide(rules, [mean, tail, *found(W4A16=5)]).verdict is Verdict.FAIL
 
 
-def test_more_bits_of_the_same_kind_may_lose_no_more() -> None:
+def test_more_bits_may_lose_no_more_and_a_census_that_lost_a_part_is_no_inspection() -> None:
     for scheme, holds in (("W8A16", 0.014), ("W2A16", CEILING), ("W4A8", CEILING)):
         held = margins_for(policy({"W4A16": 0.014}), frozenset({scheme})).policy.criteria[0].margin.value
         assert held == holds
-
-
-def test_a_census_that_lost_a_part_is_no_inspection() -> None:
     whole = found(NVFP4=3, W4A16=2)
     assert schemes_found(whole) == {"NVFP4", "W4A16"}
     for lost in range(len(whole)):

@@ -1,15 +1,18 @@
-"""Criteria over values: quantiles, maxima and ratios, which are no plain mean, and how many clusters a mean takes."""
+"""Criteria over values that are no plain mean, over shares of clusters, and how many clusters a mean takes."""
 
 import math
+from typing import Any
 
 import numpy as np
 import pytest
+from scipy.stats import binom
 
 from q36eval.gate import CriterionResult, CriterionVerdict, Policy, decide
 from q36eval.gate.judgement import judge
-from q36eval.records import Clusters, Direction, Measurement, ProbeName
-from q36eval.stats import quantile_clusters, summarize
-from tests.q36eval.gate.evidence import criterion, failure_rate, measurement, only
+from q36eval.records import Direction, Measurement, ProbeName
+from q36eval.stats import ShareBeyond, least_clusters, quantile_clusters, summarize, unseen_share
+from tests.q36eval.gate.evidence import criterion, divergence, failure_rate, measurement, only
+from tests.q36eval.stats.evidence import items
 
 
 def policy(metric: str, value: float, kind: str = "max_value") -> Policy:
@@ -25,7 +28,7 @@ def p99() -> Measurement:
     return measurement(ProbeName.KL, "kl_p99", clusters, "quantile")
 
 
-def test_a_margin_on_a_quantile_is_judged_on_its_bounds(p99: Measurement) -> None:
+def test_a_margin_on_a_quantile_is_judged_on_its_bounds_and_one_that_does_not_suit_refused(p99: Measurement) -> None:
     bounds = p99.effect_interval
     for margin, verdict in (
         (bounds.upper * 1.01, CriterionVerdict.PASS),
@@ -36,16 +39,6 @@ def test_a_margin_on_a_quantile_is_judged_on_its_bounds(p99: Measurement) -> Non
         assert result.verdict is verdict
         assert (result.figure, result.limit) == (p99.value, margin)
         assert result.loss_interval == bounds
-
-
-def test_what_its_sample_does_not_bound_never_passes() -> None:
-    clusters = Clusters(units=(100,) * 120, branch=(0.01,) * 120, errored=(0,) * 120, bounds=(0.0, math.inf))
-    greatest = measurement(ProbeName.KL, "kl_max", clusters, "maximum")
-    assert decide(policy("kl_max", 1.0), [greatest]).criteria[0].verdict is CriterionVerdict.INCONCLUSIVE
-    assert decide(policy("kl_max", 0.001), [greatest]).criteria[0].verdict is CriterionVerdict.FAIL
-
-
-def test_a_margin_that_does_not_suit_is_refused_in_words(p99: Measurement) -> None:
     (result,) = decide(policy("kl_p99", 0.9, "min_retention"), [p99]).criteria
     assert (result.verdict, result.code) == (CriterionVerdict.NOT_MEASURED, "margin-unsuited")
     assert "min_retention" in result.reason
@@ -53,7 +46,11 @@ def test_a_margin_that_does_not_suit_is_refused_in_words(p99: Measurement) -> No
     assert decide(policy("kl_p99", 1.0), [bare]).criteria[0].verdict is CriterionVerdict.NOT_MEASURED
 
 
-def test_an_infinite_quantile_is_not_measured() -> None:
+def test_what_its_sample_does_not_bound_never_passes_and_an_infinite_quantile_is_not_measured() -> None:
+    clusters = items([0.01] * 120, units=[100] * 120, bounds=(0.0, math.inf))
+    greatest = measurement(ProbeName.KL, "kl_max", clusters, "maximum")
+    assert decide(policy("kl_max", 1.0), [greatest]).criteria[0].verdict is CriterionVerdict.INCONCLUSIVE
+    assert decide(policy("kl_max", 0.001), [greatest]).criteria[0].verdict is CriterionVerdict.FAIL
     owner = np.repeat(np.arange(100), 10)
     values = np.where(np.arange(1000) % 10 == 0, math.nan, 0.1)
     _, clusters = quantile_clusters(values, owner, (0,) * 100, 0.99, (0.0, math.inf))
@@ -78,8 +75,7 @@ def test_a_ratio_of_margins_is_judged_from_thirty_clusters_on() -> None:
     branch = 0.98 * reference + rng.normal(0, 0.1, 60)
 
     def judged(n: int, least: float):
-        columns = {"branch": tuple(branch[:n]), "reference": tuple(reference[:n]), "bounds": (-1e4, 1e4)}
-        clusters = Clusters(units=(1,) * n, errored=(0,) * n, **columns)
+        clusters = items(branch[:n], reference[:n], bounds=(-1e4, 1e4))
         found = measurement(ProbeName.KL, "decisive_margin_ratio", clusters, "ratio", Direction.HIGHER_IS_BETTER)
         return decide(policy("decisive_margin_ratio", least, "min_recovery"), [found]).criteria[0]
 
@@ -92,8 +88,7 @@ def test_a_ratio_of_margins_is_judged_from_thirty_clusters_on() -> None:
 def divergences(lengths: list[int]) -> Measurement:
     units = np.array(lengths)
     sums = units * np.random.default_rng(0).lognormal(-6, 0.3, len(units))
-    clusters = Clusters(units=tuple(lengths), branch=tuple(map(float, sums)), errored=(0,) * len(lengths))
-    return measurement(ProbeName.KL, "kl_divergence", clusters, "mean")
+    return measurement(ProbeName.KL, "kl_divergence", items(sums, units=units, bounds=None), "mean")
 
 
 def by_clusters(min_clusters: int | None, lengths: list[int]) -> CriterionResult:
@@ -106,9 +101,98 @@ def test_a_hundred_documents_of_which_ten_hold_the_tokens_are_not_a_hundred() ->
     assert (refused.verdict, refused.code) == (CriterionVerdict.NOT_MEASURED, "too-few-clusters")
     assert "17 clusters" in refused.reason
     assert "100" in refused.reason
-
-
-def test_a_policy_that_says_nothing_does_not_pass_on_eight_documents() -> None:
+    # a policy that says nothing does not pass on eight documents
     assert by_clusters(None, [300] * 8).verdict is CriterionVerdict.NOT_MEASURED
     assert by_clusters(None, [300] * 30).p_pass < 0.025
     assert by_clusters(8, [300] * 8).p_pass < 0.025
+
+
+# -- the share of clusters beyond a threshold, and means whose heavy tail makes their bound untrustworthy
+
+PASS, FAIL, INCONCLUSIVE = CriterionVerdict.PASS, CriterionVerdict.FAIL, CriterionVerdict.INCONCLUSIVE
+
+
+def tail_policy(**share: Any) -> Policy:
+    tail = {"beyond_margins": 10, "of": "kl"} | {key: each for key, each in share.items() if key != "value"}
+    return Policy(
+        name="p",
+        criteria=(
+            criterion("max_value", 0.014, id="kl"),
+            criterion("max_share", share.get("value", 0.01), margin=tail, id="kl-tail", metric="kl_document_max"),
+        ),
+    )
+
+
+def worst_documents(clean: int, beyond: int, errored: int = 0) -> Measurement:
+    """Sources whose worst document diverges by 0.01, by 0.1401 (10 margins of 0.014 and a little more), or errored."""
+    worst = [0.01] * clean + [0.1401] * beyond + [0.0] * errored
+    clusters = items(worst, errored=[0] * (clean + beyond) + [1] * errored, bounds=(0.0, math.inf))
+    return measurement(ProbeName.KL, "kl_document_max", clusters, "maximum")
+
+
+def verdict(asked: Policy, found: Measurement) -> CriterionVerdict:
+    return next(r.verdict for r in decide(asked, [found]).criteria if r.metric == found.metric)
+
+
+def test_a_share_is_judged_exactly_at_the_threshold_that_another_margin_gives() -> None:
+    assert (least_clusters(0.01, 0.975), least_clusters(0.025, 0.975)) == (368, 146)
+    assert unseen_share(62, 0.975) == pytest.approx(0.058, abs=0.0005)
+    assert (1 - unseen_share(400, 0.975)) ** 400 == pytest.approx(0.025)
+    assert verdict(tail_policy(), worst_documents(368, 0)) is PASS
+    assert verdict(tail_policy(), worst_documents(367, 0)) is INCONCLUSIVE  # 0.99 ** 367 > 0.025
+    few = decide(tail_policy(), [worst_documents(367, 0)]).criteria[1]
+    assert few.code == "too-few-clusters"
+    assert few.reason.startswith("367 ")
+    assert few.reason.endswith(" 368")
+    assert verdict(tail_policy(), worst_documents(367, 1)) is INCONCLUSIVE
+    assert verdict(tail_policy(), worst_documents(90, 10)) is FAIL
+    assert verdict(tail_policy(), worst_documents(367, 0, errored=1)) is INCONCLUSIVE  # it may be the one
+    assert verdict(tail_policy(), worst_documents(360, 20)) is FAIL
+    assert verdict(tail_policy(beyond_margins=10.1), worst_documents(360, 20)) is PASS
+    assert verdict(tail_policy(beyond_margins=None, of=None, beyond=0.14), worst_documents(360, 20)) is FAIL
+    for clean, beyond in ((990, 3), (600, 5), (400, 0)):
+        share = ShareBeyond(worst_documents(clean, beyond).clusters, "maximum", 0.14)  # type: ignore[arg-type]
+        assert share.p_at_least(0.01) == pytest.approx(binom.cdf(beyond, clean + beyond, 0.01))
+        assert share.p_at_most(0.01) == pytest.approx(binom.sf(beyond - 1, clean + beyond, 0.01))
+        bound = share.interval(0.95).upper
+        assert binom.cdf(beyond, clean + beyond, bound) == pytest.approx(0.025)
+
+
+def test_a_perplexity_is_judged_by_its_logarithm_per_unit() -> None:
+    units, reference = np.full(400, 50), np.full(400, 150.0)
+    losses = np.where(np.arange(400) < 16, 0.25, 0.001)
+    clusters = items(reference + losses * units, reference, units, bounds=None)
+    found = measurement(ProbeName.KL, "perplexity", clusters, "perplexity")
+    for beyond, expected in ((0.24, FAIL), (0.26, PASS)):
+        assert verdict(only("max_share", 0.01, margin={"beyond": beyond}, metric="perplexity"), found) is expected
+
+
+@pytest.mark.parametrize(
+    ("wrong", "says"),
+    [
+        ({"of": "no-such"}, "'no-such'"),
+        ({"of": "kl-tail"}, "'kl-tail'"),
+        ({"of": None}, "beyond_margins and of"),
+        ({"of": None, "beyond_margins": None}, "names a threshold"),
+        ({"value": 0.0}, "lies between 0 and 1"),
+    ],
+)
+def test_a_share_without_a_threshold_is_refused(wrong: dict[str, Any], says: str) -> None:
+    with pytest.raises(ValueError, match=says):
+        tail_policy(**wrong)
+
+
+def test_a_bound_near_the_margin_is_not_trusted_where_the_tail_is_heavy() -> None:
+    rng = np.random.default_rng(3)
+
+    def judged(values: np.ndarray, upper_over_margin: float) -> Any:
+        found = divergence(values.tolist(), tokens=100)
+        return decide(only("max_value", found.effect_interval.upper / upper_over_margin), [found]).criteria[0]
+
+    heavy, light = 0.001 * (1 + rng.pareto(1.8, 400)), rng.gamma(4.0, 0.001, 400)
+    doubted = judged(heavy, 0.9)
+    assert doubted.verdict is INCONCLUSIVE
+    assert doubted.code == "heavy-tail"
+    assert judged(heavy, 0.8).verdict is PASS
+    assert judged(light, 0.99).verdict is PASS
+    assert judged(heavy, 3.0).verdict is FAIL

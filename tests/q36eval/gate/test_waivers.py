@@ -77,6 +77,10 @@ def test_waivers_of_canaries_combine_and_only_those_needed_are_named() -> None:
     report = decided(broken, *both, waiver(canary="tools"))
     assert report.verdict is Verdict.PASS
     assert waived_by(report) == {"failures": both}
+    # of two waivers of the same the later to expire is named
+    soon, late = waiver(criterion="failures"), waiver(criterion="failures", expires=date(2026, 6, 1), owner="jan")
+    for order in ([soon, late], [late, soon]):
+        assert waived_by(decided(failures(discount=90), *order)) == {"failures": (late,)}
 
 
 def test_a_canary_is_excused_against_the_blessed_run_too() -> None:
@@ -150,12 +154,6 @@ def test_no_scope_excuses_what_is_expired_unwaivable_or_not_measured(scope: dict
     crashed = decide(policy(), [broken, INTACT], [waiver(**scope)], [crash], on=DAY)
     assert (crashed.verdict, crashed.exit_code, waived_by(crashed)) == (Verdict.INCONCLUSIVE, 4, {})
     assert any("what was not measured cannot be waived" in note for note in crashed.notes)
-
-
-def test_of_two_waivers_the_later_to_expire_is_named() -> None:
-    soon, late = waiver(criterion="failures"), waiver(criterion="failures", expires=date(2026, 6, 1), owner="jan")
-    for order in ([soon, late], [late, soon]):
-        assert waived_by(decided(failures(discount=90), *order)) == {"failures": (late,)}
 
 
 def test_where_a_lane_is_left_with_nothing_the_whole_does_not_pass() -> None:

@@ -6,9 +6,10 @@ from contextlib import contextmanager
 
 from q36eval.gate import GateReport, decide
 from q36eval.history import EventKind, History, RunRecord
-from q36eval.records import Answer, Clusters, ItemOutcome, Measurement, ProbeFailure, ProbeName
+from q36eval.records import Answer, ItemOutcome, Measurement, ProbeFailure, ProbeName
 from tests.app.judged_runs import IDENTITY
 from tests.q36eval.gate.evidence import measurement, only
+from tests.q36eval.stats.evidence import items
 
 BATCH = 12
 POLICY = only("max_count", 0, id="intact", probe="weights", metric="integrity_faults")
@@ -29,9 +30,7 @@ def outcome(number: int, answer: str, score: float = 1.0) -> ItemOutcome:
 
 def figure(name: str, value: float) -> Measurement:
     """A count of faults over two clusters."""
-    return measurement(
-        ProbeName.WEIGHTS, name, Clusters(units=(1, 2), branch=(0.0, value), errored=(0, 0)), "census", unit="faults"
-    )
+    return measurement(ProbeName.WEIGHTS, name, items([0.0, value], units=[1, 2], bounds=None), "census", unit="faults")
 
 
 def answer(branch: str, number: int) -> str:

@@ -16,9 +16,10 @@ from q36eval.gate import Circumstances, GateReport, Policy, SignOff, Waiver, dec
 from q36eval.history import History, RunFilter, RunState
 from q36eval.history import _tables as tables
 from q36eval.history._texts import unpacked
+from q36eval.history.decisions import circumstances_on, decided, evidence_of
 from q36eval.records import Answer, Clusters, Interval, ItemOutcome, Measurement, ProbeFailure, ProbeName, Verdict
-from tests.app.judged_runs import IDENTITY
-from tests.q36eval.gate.evidence import census
+from tests.app.judged_runs import IDENTITY, STAGES, judge_run
+from tests.q36eval.gate.evidence import census, small_policy
 from tests.q36eval.history.gates import POLICY, begin
 from tests.raising import raises
 
@@ -50,7 +51,7 @@ def test_an_answer_with_lone_surrogates_is_written(history: History) -> None:
     assert kept.branch.detail == {"choices\ufffd": ["x\ufffd", ["y", 1]]}
 
 
-def test_a_run_comes_back_as_it_went_in(history: History) -> None:
+def test_a_run_comes_back_as_it_went_in_and_its_verdict_is_never_overwritten(history: History) -> None:
     run = begin(history)
     assert history.get_run(run.id) == run
     report = decide(POLICY, [faults(1)])
@@ -59,10 +60,7 @@ def test_a_run_comes_back_as_it_went_in(history: History) -> None:
     assert Policy.model_validate(finished.policy) == POLICY
     assert decide(Policy.model_validate(finished.policy), [faults(1)]) == finished.report
     assert isinstance(finished.report, GateReport)
-
-
-def test_a_verdict_is_never_overwritten(history: History) -> None:
-    """Not by an interruption that came too late, and not by another verdict."""
+    # not by an interruption that came too late, and not by another verdict
     run = begin(history)
     interrupted = history.finish_run(run.id, state=RunState.INTERRUPTED)
     assert interrupted.state is RunState.INTERRUPTED
@@ -74,7 +72,7 @@ def test_a_verdict_is_never_overwritten(history: History) -> None:
     assert history.get_run(run.id) == finished
 
 
-def test_non_finite_numbers_survive(history: History) -> None:
+def test_non_finite_numbers_survive_and_no_report_holds_a_bare_nan(history: History) -> None:
     run = begin(history)
     for slice_name, value in (("a", math.nan), ("b", math.inf), ("c", -math.inf), ("d", 0.1 + 0.2)):
         clusters = Clusters(units=(1,), branch=(value,), errored=(0,))
@@ -87,9 +85,14 @@ def test_non_finite_numbers_survive(history: History) -> None:
     assert values["b"] == (math.inf,) * 3
     assert values["c"] == (-math.inf,) * 3
     assert values["d"] == (0.1 + 0.2,) * 3
+    run = begin(history)
+    history.finish_run(run.id, decide(POLICY, [faults(math.nan)]))
+    texts = history._read(select(tables.texts.c.data).join(tables.runs, tables.runs.c.report == tables.texts.c.id))
+    json.loads(unpacked(texts[0].data), parse_constant=lambda name: pytest.fail(f"bare {name}"))
+    assert history.get_run(run.id).verdict is Verdict.INCONCLUSIVE
 
 
-def test_a_measurement_written_again_keeps_its_place(history: History) -> None:
+def test_what_is_written_again_replaces_and_keeps_its_place(history: History) -> None:
     run = begin(history)
     interval = Interval(lower=0.0, upper=0.0183, level=0.95, method="Clopper-Pearson")
     first, second = (faults(0).model_copy(update={"slice": name}) for name in ("z", "a"))
@@ -97,9 +100,6 @@ def test_a_measurement_written_again_keeps_its_place(history: History) -> None:
     again = first.model_copy(update={"value_interval": interval, "note": "one\0two", "unit": "tensors"})
     history.add_measurement(run.id, again)
     assert history.measurements(run.id) == [again.model_copy(update={"note": "one\N{SYMBOL FOR NULL}two"}), second]
-
-
-def test_items_pair_by_key_and_a_retry_replaces(history: History) -> None:
     run = begin(history)
     history.add_items(run.id, [outcome("k1", None), outcome("k2", 0.0), outcome("k3", 1.0)])
     history.add_items(run.id, (o for o in [outcome("k1", 1.0)]))
@@ -165,6 +165,15 @@ def test_blessing_needs_a_verdict_and_the_newest_counts(history: History) -> Non
     blessing = history.bless(run.id, "jan", "rolled back")
     assert history.blessings("fp8-head", "sandbox")[0] == blessing
     assert history.blessings("main") == []
+    # one is revoked by name, and the one before counts again
+    with raises(UsageError, "reason-required"):
+        history.revoke_blessing(run.id, " ", "wrong build")
+    (revoked,) = history.revoke_blessing(run.id, "jan", "wrong build")
+    assert (revoked.revoked_by, revoked.revoked_why) == ("jan", "wrong build")
+    assert [one.run_id for one in history.blessings("fp8-head")] == [later.id]
+    with raises(UsageError, "blessing-missing"):
+        history.revoke_blessing(run.id, "jan", "again")
+    assert history.blessings_of_run(run.id) == [revoked]
 
 
 def test_waivers_and_failures(history: History) -> None:
@@ -197,7 +206,7 @@ def test_a_decision_made_again_keeps_the_one_before(history: History) -> None:
     assert (earlier.report.verdict, earlier.circumstances) == (Verdict.INCONCLUSIVE, None)
 
 
-def test_signatures_keep_their_report_and_are_given_once(history: History) -> None:
+def test_signatures_keep_their_report_and_are_given_once_and_not_in_the_future(history: History) -> None:
     run = begin(history)
     signature = SignOff(owner="eva", reason="read", at=datetime(2026, 5, 1, 12, tzinfo=UTC), report_sha256="ab")
     history.add_sign_off(run.id, signature)
@@ -209,9 +218,6 @@ def test_signatures_keep_their_report_and_are_given_once(history: History) -> No
     for blank in ({"owner": " "}, {"reason": " "}):
         with raises(UsageError, "reason-required"):
             history.add_sign_off(run.id, signature.model_copy(update=blank))
-
-
-def test_nothing_is_signed_in_the_future(history: History) -> None:
     run, now = begin(history), datetime.now(UTC)
     ahead = SignOff(owner="zoe", reason="read", at=now + timedelta(minutes=10), report_sha256="ab")
     with raises(UsageError, "date-in-future"):
@@ -219,21 +225,6 @@ def test_nothing_is_signed_in_the_future(history: History) -> None:
     skewed = ahead.model_copy(update={"at": now + timedelta(minutes=1)})
     history.add_sign_off(run.id, skewed)
     assert history.sign_offs(run.id) == [skewed]
-
-
-@pytest.mark.long
-def test_a_blessing_is_revoked_by_name_and_the_one_before_counts_again(history: History) -> None:
-    old, new = (history.finish_run(begin(history).id, decide(POLICY, [faults(0)])).id for _ in range(2))
-    history.bless(old, "eva", "first")
-    history.bless(new, "eva", "second")
-    with raises(UsageError, "reason-required"):
-        history.revoke_blessing(new, " ", "wrong build")
-    (revoked,) = history.revoke_blessing(new, "jan", "wrong build")
-    assert (revoked.revoked_by, revoked.revoked_why) == ("jan", "wrong build")
-    assert [one.run_id for one in history.blessings("fp8-head")] == [old]
-    with raises(UsageError, "blessing-missing"):
-        history.revoke_blessing(new, "jan", "again")
-    assert history.blessings_of_run(new) == [revoked]
 
 
 def test_series_holds_finished_runs_only(history: History) -> None:
@@ -274,14 +265,6 @@ def test_foreign_databases_are_refused_untouched(tmp_path: Path) -> None:
         History.open(text)
 
 
-def test_report_json_holds_no_bare_nan(history: History) -> None:
-    run = begin(history)
-    history.finish_run(run.id, decide(POLICY, [faults(math.nan)]))
-    texts = history._read(select(tables.texts.c.data).join(tables.runs, tables.runs.c.report == tables.texts.c.id))
-    json.loads(unpacked(texts[0].data), parse_constant=lambda name: pytest.fail(f"bare {name}"))
-    assert history.get_run(run.id).verdict is Verdict.INCONCLUSIVE
-
-
 def test_runs_are_listed_without_their_reports_and_by_branch(history: History) -> None:
     judged, open_ = begin(history), begin(history)
     history.finish_run(judged.id, decide(POLICY, [faults(0)]))
@@ -297,3 +280,45 @@ def test_runs_are_listed_without_their_reports_and_by_branch(history: History) -
     assert (history.count_runs(), history.count_runs(finished)) == (2, 1)
     (branch,) = history.branches()
     assert (branch.runs, branch.newest, branch.judged) == (2, newest, oldest)
+
+
+# -- what a page remembers of a branch is known by the branch's fingerprint
+
+DAY = date(2026, 3, 1)
+MAIN = ("sandbox", "main")
+
+
+@pytest.mark.long
+def test_a_fingerprint_is_another_one_with_every_run_verdict_and_blessing(history: History) -> None:
+    assert history.fingerprints() == {}
+    seen = []
+
+    def look() -> None:
+        found = history.fingerprints()
+        assert {MAIN: found[MAIN]} == history.fingerprints(*MAIN)
+        seen.append(found[MAIN])
+
+    run = judge_run(history, 2, DAY)
+    look()
+    unfinished = history.start_run(family="sandbox", branch="main", identity=None, reference_identity=None)
+    judge_run(history, 2, DAY, branch="other")
+    assert history.fingerprints()[MAIN] == seen[0], "what changes nothing of the branch's finished runs"
+    history.finish_run(unfinished.id)
+    look()
+    circumstances = circumstances_on(history, run, DAY, require_sign_off=True)
+    report = decided(small_policy(), evidence_of(history, run, circumstances, STAGES), circumstances)
+    history.decide_again(run.id, report, circumstances)
+    look()
+    for reason in ("good", "still good"):
+        history.bless(run.id, "eva", reason)
+    look()
+    other = judge_run(history, 2, DAY)
+    history.bless(other.id, "eva", "better")
+    look()
+    history.revoke_blessing(other.id, "eva", "wrong build")
+    look()
+    history.bless(judge_run(history, 2, DAY, branch="other").id, "eva", "another branch's")
+    assert history.fingerprints()[MAIN] == seen[-1]
+    history.delete_run(unfinished.id)
+    look()
+    assert len(set(seen)) == len(seen)

@@ -71,7 +71,7 @@ def test_what_no_database_stores_is_a_sentence(history: History) -> None:
     assert history.blessings("main") == []
 
 
-def test_one_run_that_cannot_be_read_stops_no_list(history: History) -> None:
+def test_one_run_that_cannot_be_read_stops_no_list_and_a_lost_text_is_a_sentence(history: History) -> None:
     for branch in ("main", "fp8-head"):
         gate(history, branch, 1)
     broken = history.summaries(RunFilter(branch="main"))[0]
@@ -87,9 +87,6 @@ def test_one_run_that_cannot_be_read_stops_no_list(history: History) -> None:
     assert len(history.metric_series("main")) == 2
     with raises(UsageError, "history-unreadable", broken.id):
         history.get_run(broken.id)
-
-
-def test_a_text_that_is_gone_is_a_sentence(history: History) -> None:
     run = begin(history, "main")
     history.add_items(run.id, [outcome(1, "gone")])
     with history._write() as connection:

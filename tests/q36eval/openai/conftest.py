@@ -5,13 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 from q36eval.engines import Engine, EngineSettings, open_engine
-from tests.q36eval.openai.server import SANDBOX, Served, opened, serving
-
-
-@pytest.fixture(scope="session")
-def local() -> Engine:
-    """The model that is served, in this process."""
-    return opened(SANDBOX)
+from tests.q36eval.openai.server import SANDBOX, Served, serving
 
 
 @pytest.fixture

@@ -2,11 +2,16 @@
 
 import json
 import shutil
+from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
+import httpx
 import pytest
 import torch
+from typing_extensions import override
 
 from q36eval.engines import (
     Engine,
@@ -17,10 +22,12 @@ from q36eval.engines import (
     open_engine,
     repeats_itself,
 )
-from q36eval.engines.openai.client import Address, Client
+from q36eval.engines.openai.client import Address, Client, TooLongError, expected_bytes
+from q36eval.engines.openai.endpoint import Endpoint
+from q36eval.engines.openai.engine import OpenAIEngine
 from q36eval.engines.openai.flavour import server_of
 from q36eval.errors import EngineError, UsageError
-from tests.q36eval.openai.server import NATS, SANDBOX, Served, serving
+from tests.q36eval.openai.server import NATS, SANDBOX, Handler, Served, serving
 from tests.q36eval.scoring import log_probs_of, states_of
 from tests.raising import raises
 
@@ -32,18 +39,14 @@ def ids_of(engine: Engine) -> list[tuple[int, ...]]:
 
 
 @pytest.mark.long
-def test_scores_are_those_of_the_model_itself(engine: Engine, local: Engine) -> None:
+def test_scores_and_answers_are_those_of_the_model_itself(engine: Engine, local: Engine) -> None:
     assert engine.scores == "states"
     requests = [ScoreRequest(f"all {n}", ids) for n, ids in enumerate(ids_of(local))]
     requests += [ScoreRequest(f"last {n}", ids, first=len(ids) - 1) for n, ids in enumerate(ids_of(local))]
     own, theirs = log_probs_of(local, requests), log_probs_of(engine, requests)
     for key, expected in own.items():
         assert float((theirs[key] - expected).abs().max()) < NATS, key
-
-
-@pytest.mark.long
-def test_answers_are_those_of_the_model_itself(engine: Engine, local: Engine) -> None:
-    """One by one, since a batch of another size moves near ties."""
+    # answers one by one, since a batch of another size moves near ties
     requests = [
         GenerationRequest(str(n), ids, 12, stop=("Kč",) if n % 2 else ()) for n, ids in enumerate(ids_of(local))
     ]
@@ -52,10 +55,7 @@ def test_answers_are_those_of_the_model_itself(engine: Engine, local: Engine) ->
         assert (theirs.text, theirs.token_ids, theirs.finish_reason, theirs.end_id) == (
             own.text, own.token_ids, own.finish_reason, own.end_id
         )  # fmt: skip
-
-
-@pytest.mark.long
-def test_a_sampled_answer_follows_from_its_seed_and_key(engine: Engine, local: Engine) -> None:
+    # a sampled answer follows from its seed and key
     ids = ids_of(local)[1]
     requests = [GenerationRequest(key, ids, 8, temperature=1.5, seed=seed) for key in "ab" for seed in (1, 2, 3)]
     first = {(r.request.key, r.request.seed): r.token_ids for r in engine.generate(requests)}
@@ -198,3 +198,78 @@ def test_a_program_is_known_by_its_models_and_gives_its_version(
         client.close()
     assert (server.flavour, server.version, server.started is None) == (shape, version, shape != "vllm")
     assert server.model.max_model_len == (Served.context if shape in ("vllm", "llama.cpp") else None)
+
+
+# -- no more of an answer is read than what was requested can have, and a page kept from us is one that there is not
+
+BASE = "http://127.0.0.1:1/v1"
+BODY = {"model": "sandbox", "prompt": [1, 2, 3], "max_tokens": 1}
+PIECE = b"x" * 2**20
+
+
+class Endless(httpx.SyncByteStream):
+    """An answer without an end; counts what was taken of it."""
+
+    def __init__(self) -> None:
+        self.pieces = 0
+
+    @override
+    def __iter__(self) -> Iterator[bytes]:
+        while True:
+            self.pieces += 1
+            yield PIECE
+
+
+def answered_by(response: httpx.Response) -> Client:
+    client = Client(Address(BASE), pause=lambda _: None)
+    client._http = httpx.Client(transport=httpx.MockTransport(lambda _: response))
+    return client
+
+
+@pytest.mark.parametrize("status", [200, 404, 500])
+@pytest.mark.parametrize("body", [BODY, None], ids=["answer", "page"])
+def test_what_has_no_end_is_one_error_and_read_as_far_as_was_asked_for(body: Any, status: int) -> None:
+    answer = Endless()
+    client = answered_by(httpx.Response(status, stream=answer))
+    with pytest.raises(TooLongError):
+        client.get(f"{BASE}/models", str) if body is None else client.post(f"{BASE}/completions", body, str)
+    assert answer.pieces <= expected_bytes(body, None) // len(PIECE) + 1
+    assert (client.sent, client.unsound) == (1, 1)
+
+
+def test_what_is_asked_for_says_how_much_may_come() -> None:
+    whole = {**BODY, "prompt": list(range(200)), "prompt_logprobs": -1}
+    assert expected_bytes(whole, 248_320) > 200 * 248_320 * 100, "as vLLM writes an entry, with room"
+    assert expected_bytes(whole, 943) < 2**26
+    lists = {**BODY, "prompt": [[1] * 200] * 32, "logprobs": 943}
+    assert expected_bytes(lists, 943) > 32 * 943 * 100
+    assert expected_bytes(BODY, 248_320) < 2**25
+    assert expected_bytes({**BODY, "max_tokens": 4096, "stream": True, "logprobs": 5}, None) > 4096 * 2048
+    assert expected_bytes({"messages": [], "max_tokens": 512}, None) > 512 * 2048
+
+
+class Guarded(Handler):
+    """A gateway that lets the API through, and nothing beside it."""
+
+    status = 403
+
+    @override
+    def _send(self, status: int, content: Any) -> None:
+        if not self.path.startswith("/v1/"):
+            status, content = self.status, {"error": {"message": "no"}}
+        super()._send(status, content)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("status", [401, 403])
+def test_pages_beside_the_api_that_are_refused_leave_only_what_needs_them(local: Engine, status: int) -> None:
+    with serving(Served(local), handles=type("Handler", (Guarded,), {"status": status})) as url:
+        settings = EngineSettings(SANDBOX, kind="openai", base_url=url)
+        engine = open_engine(settings)
+        assert isinstance(engine, OpenAIEngine)
+        assert (engine.scores, engine.identity.engine_version) == ("states", "vllm unknown")
+        (answer,) = engine.generate([GenerationRequest("x", (1, 2, 3), 4)])
+        assert answer.error is None
+        with closing(Endpoint.load(settings)) as endpoint:
+            assert endpoint.cache_state() is None
+            endpoint.confirm()

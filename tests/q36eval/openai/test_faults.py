@@ -323,14 +323,6 @@ def test_nobody_waits_for_ever_for_a_server_that_is_gone() -> None:
     assert len(waits) == 1
 
 
-def test_requests_have_a_budget(fresh: Through) -> None:
-    fresh.trouble.fault, fresh.trouble.times = "429", 10**6
-    client, waits = client_of(fresh, Limits(attempts=10**6, spare_requests=5))
-    with raises(EngineError, "server-given-up", "took 6 requests for 0 answers"):
-        asked_once(client)
-    assert len(waits) == 5
-
-
 @pytest.mark.parametrize("status", ["401", "403"])
 def test_a_refused_key_ends_it_and_is_not_repeated(fresh: Through, status: str) -> None:
     fresh.trouble.fault, fresh.trouble.times = status, 10**6
@@ -358,11 +350,16 @@ def test_only_line_breaks_end_an_event() -> None:
     assert _events(text) == [{"text": "a\u2028b\x85c"}]
 
 
-def test_what_a_server_refuses_is_not_asked_again(fresh: Through) -> None:
+def test_what_a_server_refuses_is_not_asked_again_and_requests_have_a_budget(fresh: Through) -> None:
     client, waits = client_of(fresh, Limits())
     with pytest.raises(RefusedError, match="model `other` does not exist"):
         client.post(f"{client.address.base}/completions", {**BODY, "model": "other"}, lambda content: content)
     assert waits == []
+    fresh.trouble.fault, fresh.trouble.times = "429", 10**6
+    client, waits = client_of(fresh, Limits(attempts=10**6, spare_requests=5))
+    with raises(EngineError, "server-given-up", "took 6 requests for 0 answers"):
+        asked_once(client)
+    assert len(waits) == 5
 
 
 def test_a_connection_that_was_ended_between_two_requests_is_no_fault_of_the_server() -> None:
@@ -419,7 +416,7 @@ def test_memory_stays_what_it_was_over_a_hundred_thousand_requests() -> None:
     assert most <= 8 * 3 + 1
 
 
-def test_what_a_call_raises_is_raised_and_nothing_more_is_begun() -> None:
+def test_after_what_a_call_raises_and_who_leaves_early_nothing_more_is_begun() -> None:
     begun = []
 
     def call(number: int) -> int:
@@ -431,9 +428,6 @@ def test_what_a_call_raises_is_raised_and_nothing_more_is_begun() -> None:
     with raises(EngineError, "server-silent"):
         list(in_flight(call, range(10_000), 4))
     assert len(begun) < 100
-
-
-def test_who_leaves_early_begins_nothing_more() -> None:
     begun: list[int] = []
     results = in_flight(lambda number: begun.append(number), range(10_000), 4)
     next(results)

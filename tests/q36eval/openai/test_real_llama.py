@@ -4,6 +4,8 @@
 """
 
 import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,11 +14,20 @@ import pytest
 from q36eval.engines import Engine, EngineSettings, GenerationRequest, open_engine
 from q36eval.engines.openai.endpoint import Endpoint
 from q36eval.gate import CriterionVerdict
-from tests.q36eval.openai.llama_server import converted, llama_server
 from tests.q36eval.openai.server import SANDBOX
 from tests.q36eval.openai.test_real_vllm import TEXTS, assert_most_answers_are_its_own
+from tests.q36eval.openai.vllm_server import free_port, running
 from tests.q36eval.served.judging import judged
 
+CONVERT = """
+import sys
+sources = sys.argv.pop(1)
+sys.path[:0] = [sources, sources + "/gguf-py"]
+from conversion import base
+base.TextModel.get_vocab_base_pre = lambda self, tokenizer: "qwen35"  # the sandbox's own tokenizer is on no list
+import convert_hf_to_gguf
+convert_hf_to_gguf.main()
+"""
 LLAMA = os.environ.get("Q36EVAL_LLAMA_CPP")
 NEEDS = {"served-conversation": "cache_salt", "served-eviction": "KV cache"}
 """What llama.cpp shows nothing of, and for want of what."""
@@ -27,11 +38,22 @@ pytestmark = [
 ]
 
 
+def converted(llama: Path, folder: Path) -> Path:
+    """The reference as one GGUF in BF16."""
+    file = folder / "bf16.gguf"
+    options = ["--outfile", str(file), "--outtype", "bf16", "--no-mtp"]
+    command = [sys.executable, "-c", CONVERT, str(llama / "source"), str(SANDBOX), *options]
+    subprocess.run(command, check=True, capture_output=True)
+    return file
+
+
 @pytest.fixture(scope="module")
 def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The reference, converted and served."""
-    folder = tmp_path_factory.mktemp("llama")
-    with llama_server(Path(str(LLAMA)), converted(Path(str(LLAMA)), folder), folder / "log") as url:
+    """The reference, converted and served for four at once with 4,096 tokens each."""
+    llama, folder = Path(str(LLAMA)), tmp_path_factory.mktemp("llama")
+    command = [llama / "build" / "bin" / "llama-server", "--model", converted(llama, folder), "--alias", SANDBOX.name]
+    command += ["--jinja", "--threads", 2, "--parallel", 4, "--ctx-size", 4 * 4096]
+    with running(command, free_port(), folder / "log", "llama-server") as url:
         yield url
 
 

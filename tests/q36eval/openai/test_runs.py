@@ -1,7 +1,6 @@
 """Runs of a served branch: what they measure is what the same model gives in this process, the rest is not measured."""
 
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 
@@ -20,7 +19,8 @@ NOISE = 1e-5
 """Nats/token between the same model's logits, once as they are and once through JSON, and more."""
 DIVERGENCES = {"kl.kl_divergence", "kl.perplexity"}
 
-Run = Callable[..., tuple[RunRecord, dict[str, Measurement], dict[ProbeName, str]]]
+Measured = tuple[RunRecord, dict[str, Measurement], dict[ProbeName, str]]
+Run = Callable[..., Measured]
 
 
 @pytest.fixture(scope="module")
@@ -34,14 +34,9 @@ def run(settings: EngineSettings, runs: SmallRuns, monkeypatch: pytest.MonkeyPat
     # this process has the server's threads: it must not fork
     monkeypatch.setattr("q36eval.engines.resident.usable_workers", lambda: 1)
 
-    def measured(
-        *probes: ProbeName,
-        gated: bool = False,
-        branch: Path = SANDBOX,
-        engine: EngineOptions | None = None,
-    ) -> tuple[RunRecord, dict[str, Measurement], dict[ProbeName, str]]:
-        engine = engine or EngineOptions(kind="openai", base_url=settings.base_url)
-        done = runs.run(branch, SANDBOX, engine, *probes, gated=gated)
+    def measured(*probes: ProbeName, gated: bool = False) -> Measured:
+        engine = EngineOptions(kind="openai", base_url=settings.base_url)
+        done = runs.run(SANDBOX, SANDBOX, engine, *probes, gated=gated)
         return done, runs.figures(done), runs.failures(done)
 
     return measured

@@ -1,10 +1,10 @@
-"""A real vLLM that serves the sandbox's reference, for tests and benchmarks."""
+"""A real vLLM that serves the sandbox's reference, for tests and benchmarks, or any server that a command starts."""
 
 import os
 import socket
 import subprocess
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -30,24 +30,30 @@ def vllm(
     Raises:
         RuntimeError: it does not start; with the last lines of its log.
     """
-    with starting(python, log, *options, port=port, variables=variables) as (process, root):
-        await_start(process, root, log)
-        yield f"{root}/v1"
+    port = free_port() if port is None else port
+    command = [python, "-m", "vllm.entrypoints.openai.api_server", "--model", SANDBOX, *OPTIONS]
+    with running([*command, *options], port, log, "vLLM", VARIABLES | (variables or {})) as address:
+        yield address
 
 
 @contextmanager
-def starting(
-    python: str | Path, log: Path, *options: str, port: int | None = None, variables: Mapping[str, str] | None = None
-) -> "Iterator[tuple[subprocess.Popen[bytes], str]]":
-    """Its process and its root while it starts, and until the block ends, in which `await_start` waits for it."""
-    port = free_port() if port is None else port
-    command = [str(python), "-m", "vllm.entrypoints.openai.api_server", "--model", str(SANDBOX), *OPTIONS]
-    command += ["--host", "127.0.0.1", "--port", str(port), *options]
+def running(
+    command: Sequence[object], port: int, log: Path, program: str, variables: Mapping[str, str] | None = None
+) -> Iterator[str]:
+    """A server by that command, at that port of this machine, until the block ends; gives its address once healthy.
+
+    Raises:
+        RuntimeError: it does not start; with the last lines of its log.
+    """
+    place = ("--host", "127.0.0.1", "--port", port)
     with log.open("w") as lines:
-        environment = os.environ | VARIABLES | (variables or {})
-        process = subprocess.Popen(command, env=environment, stdout=lines, stderr=subprocess.STDOUT)
+        environment = os.environ | (variables or {})
+        process = subprocess.Popen(
+            [*map(str, (*command, *place))], env=environment, stdout=lines, stderr=subprocess.STDOUT
+        )
     try:
-        yield process, f"http://127.0.0.1:{port}"
+        await_start(process, f"http://127.0.0.1:{port}", log, program)
+        yield f"http://127.0.0.1:{port}/v1"
     finally:
         process.terminate()
         process.wait(timeout=120)
@@ -60,7 +66,7 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def await_start(process: "subprocess.Popen[bytes]", root: str, log: Path, program: str = "vLLM") -> None:
+def await_start(process: "subprocess.Popen[bytes]", root: str, log: Path, program: str) -> None:
     """Return once the server at `root` is healthy.
 
     Raises:

@@ -3,12 +3,13 @@
 import math
 from datetime import UTC, date, datetime, timedelta
 
-from q36eval.gate import Criterion, GateReport, Margin, Policy, Waiver, decide
+from q36eval.gate import Criterion, GateReport, Policy, Waiver, decide
 from q36eval.gate.report import CriterionVerdict, SignOff, Stage, StageState
 from q36eval.history.records import RunRecord, RunState
-from q36eval.records import Clusters, Lane, Measurement, ProbeFailure, ProbeName
+from q36eval.records import Lane, Measurement, ProbeFailure, ProbeName
 from tests.app.judged_runs import IDENTITY
 from tests.q36eval.gate import evidence
+from tests.q36eval.stats.evidence import items
 
 HOSTILE = (
     "\x1b]0;t\x07\x1b[31m[red]a|b</b><script>alert('owned')</script><img src=x onerror=alert(1)>\x00\u202e`x` "
@@ -29,23 +30,14 @@ def accuracy(group: str, lost: int, gained: int) -> Measurement:
 
 
 def divergence(slice_name: str, value: float, metric: str = "kl_divergence") -> Measurement:
-    clusters = Clusters(
-        units=(50,) * 60, branch=tuple(50 * value * (0.5 + (i % 11) / 10) for i in range(60)), errored=(0,) * 60
-    )
+    clusters = items([50 * value * (0.5 + (i % 11) / 10) for i in range(60)], units=[50] * 60, bounds=None)
     found = evidence.measurement(ProbeName.KL, metric, clusters, "mean", slice=slice_name, unit="nats/token")
     return found.model_copy(update={"note": HOSTILE})
 
 
 def criterion(name: str, tier: str = "blocking", **other: object) -> Criterion:
-    rule = {
-        "id": name,
-        "probe": ProbeName.CANARIES,
-        "metric": name,
-        "tier": tier,
-        "margin": Margin(kind="max_count", value=0, source="test"),
-        "lanes": (Lane.STRUCTURED,),
-    }
-    return Criterion.model_validate(rule | other)
+    known = {"id": name, "probe": ProbeName.CANARIES, "metric": name, "tier": tier, "lanes": (Lane.STRUCTURED,)}
+    return evidence.criterion("max_count", 0, **(known | other))
 
 
 def count_criteria() -> tuple[Criterion, ...]:
@@ -54,13 +46,10 @@ def count_criteria() -> tuple[Criterion, ...]:
 
 def interval_criteria() -> tuple[Criterion, ...]:
     accurate = {"probe": ProbeName.EVALS, "metric": "accuracy", "lanes": (Lane.FREEFORM,)}
-    recovery = Margin(kind="min_recovery", value=0.95, source="test")
-    kl = Margin(kind="max_value", value=0.014, source="test")
-    return (
-        criterion("facts", slice="facts", margin=recovery, **accurate),
-        criterion("needles", slice="needles", margin=recovery, **accurate),
-        criterion("kl", probe=ProbeName.KL, metric="kl_divergence", margin=kl, lanes=tuple(Lane)),
+    facts, needles = (
+        evidence.criterion("min_recovery", 0.95, id=name, slice=name, **accurate) for name in ("facts", "needles")
     )
+    return facts, needles, evidence.criterion("max_value", 0.014, id="kl", lanes=tuple(Lane))
 
 
 def measured(kl: float = 0.2) -> list[Measurement]:

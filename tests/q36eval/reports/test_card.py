@@ -11,14 +11,15 @@ import yaml
 from huggingface_hub import ModelCard
 
 from q36eval.errors import UsageError
-from q36eval.gate import Criterion, CriterionVerdict, GateReport, Margin, Policy, Waiver, decide
+from q36eval.gate import CriterionVerdict, GateReport, Policy, Waiver, decide
 from q36eval.history.records import RunRecord
-from q36eval.records import Clusters, Interval, Lane, Measurement, ProbeFailure, ProbeName
+from q36eval.records import Interval, Lane, Measurement, ProbeFailure, ProbeName
 from q36eval.reports import Document
 from q36eval.reports.card_report import to_card, update_card
 from tests.app.judged_runs import IDENTITY
-from tests.q36eval.gate.evidence import HIGHER, measurement
+from tests.q36eval.gate.evidence import HIGHER, criterion, measurement
 from tests.q36eval.reports.report_samples import run_of
+from tests.q36eval.stats.evidence import items
 from tests.raising import raises
 
 HOSTILE = "\x1b[31ma|b</b><script>\x00\u202e`x` ![i](http://evil) @all #1\n---\n# big ::error::"
@@ -29,30 +30,23 @@ REAL = {"title": "MMLU, 57 subjects", "dataset": "cais/mmlu", "revision": "c" * 
 
 
 def accuracy(slice_name: str, wrong: int, of: int = 400, errored: int = 0) -> Measurement:
-    branch = tuple(0.0 if i < wrong else 1.0 for i in range(of))
-    clusters = Clusters(
-        units=(1,) * of, branch=branch, reference=(1.0,) * of, errored=(errored,) + (0,) * (of - 1), bounds=(0.0, 1.0)
-    )
+    lost = [errored, *[0] * (of - 1)]
+    clusters = items([i >= wrong for i in range(of)], [1] * of, [1] * of, lost)
     return measurement(ProbeName.EVALS, "accuracy", clusters, "paired_mean", HIGHER, slice_name, "fraction")
 
 
 def divergence(value: float) -> Measurement:
-    clusters = Clusters(units=(10,) * 40, branch=tuple(10 * value * (1 + i % 3) for i in range(40)), errored=(0,) * 40)
+    clusters = items([10 * value * (1 + i % 3) for i in range(40)], units=[10] * 40, bounds=None)
     return measurement(ProbeName.KL, "kl_divergence", clusters, "mean", unit="nats/token")
 
 
-def criterion(name: str, probe: ProbeName, metric: str, slice_name: str, margin: Margin, **more: Any) -> Criterion:
-    return Criterion(id=name, probe=probe, metric=metric, slice=slice_name, margin=margin, lanes=BOTH, **more)
-
-
-RECOVERY = Margin(kind="min_recovery", value=0.9, source="card promises 99 % and 0.5555 elsewhere")
+PROMISED = {"source": "card promises 99 % and 0.5555 elsewhere"}
+MMLU = {"id": "mmlu", "probe": "evals", "metric": "accuracy", "slice": "mmlu", "lanes": BOTH}
 POLICY = Policy(
     name="p",
     criteria=(
-        criterion("mmlu", ProbeName.EVALS, "accuracy", "mmlu", RECOVERY),
-        criterion(
-            "kl", ProbeName.KL, "kl_divergence", "all", Margin(kind="max_value", value=0.1, source="x"), min_clusters=8
-        ),
+        criterion("min_recovery", 0.9, margin=PROMISED, **MMLU),
+        criterion("max_value", 0.1, id="kl", lanes=BOTH, min_clusters=8),
     ),
 )
 
@@ -73,9 +67,14 @@ def judged(*measurements: Measurement, waivers: tuple[Waiver, ...] = (), failed:
     return decide(POLICY, list(measurements), list(waivers), failures, on=DAY)
 
 
+def card_of(*found: Measurement, on: dict[str, Any] | None = None, **how: Any) -> str:
+    """The card of a run that found that; `on` is what it says its items are."""
+    return to_card(Document(judged(*found, **how), run({"mmlu": REAL} if on is None else on), list(found)))
+
+
 def test_it_loads_as_a_model_card_and_its_results_are_the_measurements() -> None:
     found = [accuracy("mmlu", 4), divergence(0.01)]
-    card = ModelCard(to_card(Document(judged(*found), run({"mmlu": REAL}), found)))
+    card = ModelCard(card_of(*found))
     results = {result.metric_type: result for result in card.data.eval_results}
     assert card.data.model_name == "fp8-head"
     mmlu, kl = results["accuracy"], results["kl_divergence"]
@@ -91,26 +90,26 @@ def test_it_loads_as_a_model_card_and_its_results_are_the_measurements() -> None
 
 def test_the_hub_keeps_datasets_apart_that_are_on_no_hub() -> None:
     """It groups results by the dataset's type, config and revision, and then knows one name for all of them."""
-    found = [accuracy("mmlu", 4), accuracy("other", 4), divergence(0.01)]
     on = {"mmlu": LOOK_ALIKE, "other": {"title": "short answers"}}
-    loaded = ModelCard(to_card(Document(judged(*found), run(on), found))).data.eval_results
+    card = card_of(accuracy("mmlu", 4), accuracy("other", 4), divergence(0.01), on=on)
+    loaded = ModelCard(card).data.eval_results
     assert {result.dataset_name for result in loaded} == {LOOK_ALIKE["title"], "short answers", "texts"}
 
 
 def test_fit_lanes_first_and_the_same_bytes_every_time() -> None:
     found = [accuracy("mmlu", 4), divergence(0.01)]
-    text = to_card(Document(judged(*found), run({"mmlu": REAL}), found))
-    assert text == to_card(Document(judged(*reversed(found)), run({"mmlu": REAL}), list(reversed(found))))
+    text = card_of(*found)
+    assert text == card_of(*reversed(found))
     assert text.index("**Fit for structured output") < text.index("### Figures")
     ruined = [accuracy("mmlu", 300), divergence(0.01)]
-    text = to_card(Document(judged(*ruined), run({"mmlu": REAL}), ruined))
+    text = card_of(*ruined)
     assert "**Not fit for free-form text (chat, prose)**, because of: accuracy (MMLU, 57 subjects, 5-shot)." in text
     text = to_card(Document(judged(), run(identity=None, reference_identity=None)))
     assert "**Not shown to be fit for free-form text" in text
     assert "the run holds no measurement of it" in text
     assert ModelCard(text).data.eval_results is None
     waiver = Waiver(owner="eva", reason="known", criterion="mmlu", expires=DAY)
-    text = to_card(Document(judged(*ruined, waivers=(waiver,)), run({"mmlu": REAL}), ruined))
+    text = card_of(*ruined, waivers=(waiver,))
     assert "with exceptions: accuracy (MMLU, 57 subjects, 5-shot)" in text
     assert "waived by eva until 2026-05-01: known" in text
     assert "FAIL (waived)" in text
@@ -134,10 +133,10 @@ def numbers(text: str) -> set[str]:
 def test_no_number_that_was_not_measured() -> None:
     """Neither of a criterion that was not measured, nor a margin's source, nor what a crashed probe left behind."""
     found = [accuracy("mmlu", 37, errored=40), accuracy("other", 23), divergence(0.01)]
-    told = numbers(to_card(Document(judged(*found), run({"mmlu": REAL}), found)))
+    told = numbers(card_of(*found))
     assert not {"90.8", "90.75", "0.5555", "0.9075"} & told
     assert "94.2" in told  # of the group that no criterion judges
-    crashed = to_card(Document(judged(*found, failed=True), run({"mmlu": REAL}), found))
+    crashed = card_of(*found, failed=True)
     assert not {"90.8", "94.2", "0.9425"} & numbers(crashed)
     assert [result.metric_type for result in ModelCard(crashed).data.eval_results] == ["kl_divergence"]
     assert "its probe crashed" in crashed
@@ -194,25 +193,21 @@ Words of mine.
 """
 
 
-def test_it_goes_into_a_card_that_is_there_and_replaces_only_its_own() -> None:
-    first, second = [accuracy("mmlu", 4), divergence(0.01)], [accuracy("mmlu", 8)]
-    once = update_card(OTHERS, to_card(Document(judged(*first), run({"mmlu": REAL}), first)))
+def test_it_goes_into_any_card_but_a_broken_one_and_replaces_only_its_own() -> None:
+    second = accuracy("mmlu", 8)
+    once = update_card(OTHERS, card_of(accuracy("mmlu", 4), divergence(0.01)))
     card = ModelCard(once)
     assert [result.metric_type for result in card.data.eval_results] == ["accuracy", "kl_divergence", "accuracy"]
     assert (card.data.model_name, card.data.license) == ("mine", "apache-2.0")
     assert card.text.startswith("# My model\n\nWords of mine.\n")
-    newer = to_card(Document(judged(*second), run({"mmlu": REAL}), second))
+    newer = card_of(second)
     twice = update_card(once, newer)
     assert update_card(twice, newer) == twice
     values = [result.metric_value for result in ModelCard(twice).data.eval_results]
-    assert values == [0.5, second[0].value]
+    assert values == [0.5, second.value]
     assert twice.count("## Measured quality") == 1
     assert "Words of mine." in twice
-
-
-def test_into_an_empty_file_and_never_into_a_broken_one() -> None:
-    found = [accuracy("mmlu", 4), divergence(0.01)]
-    card = to_card(Document(judged(*found), run({"mmlu": REAL}), found))
+    card = card_of(accuracy("mmlu", 4), divergence(0.01))
     assert ModelCard(update_card("", card)).data.eval_results == ModelCard(card).data.eval_results
     assert "# Title" in update_card("# Title\n", card)
     marked = update_card("\ufeff---\nlicense: mit\n---\n# Title\n", card)

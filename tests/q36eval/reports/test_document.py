@@ -28,8 +28,12 @@ def document(report: GateReport, run: RunRecord | None = None, **more: Any) -> A
     return json.loads(to_json(Document(report, run, **more)))
 
 
-def test_the_published_schema_is_the_codes() -> None:
+def test_the_published_schema_is_the_codes_and_its_run_loses_nothing_but_report_and_import() -> None:
     assert PUBLISHED.read_text(encoding="utf-8") == json_schema(), "write it anew: q36eval report --schema"
+    left_out = {"report", "imported"}
+    assert set(RunSection.model_fields) == set(RunRecord.model_fields) - left_out
+    run = run_of()
+    assert document(clean_report(), run)["run"] == json.loads(run.model_dump_json(exclude=left_out))
 
 
 @pytest.mark.long
@@ -64,10 +68,3 @@ def test_other_documents_do_not(published: Draft202012Validator, path: tuple[Any
     if value is ...:
         del inner[path[-1]]
     assert not published.is_valid(body)
-
-
-def test_the_run_loses_nothing_but_its_report_and_where_history_has_it() -> None:
-    left_out = {"report", "imported"}
-    assert set(RunSection.model_fields) == set(RunRecord.model_fields) - left_out
-    run = run_of()
-    assert document(clean_report(), run)["run"] == json.loads(run.model_dump_json(exclude=left_out))

@@ -43,13 +43,11 @@ def test_text_brings_no_element_and_no_attribute() -> None:
     assert hostile_page().replace("\n", "").isprintable()
 
 
-def test_flips_are_counted_as_items_are() -> None:
+def test_flips_are_counted_as_items_are_and_a_figure_draws_one_bar_per_row() -> None:
     found = {one.name: one for one in flips(measured())}
     assert found["evals: facts"] == Flips("evals: facts", lost=100, gained=10, of=400)
     assert found["evals: needles"] == Flips("evals: needles", lost=4, gained=4, of=400)
-
-
-def test_a_figure_draws_one_bar_per_row_and_an_arrow_where_it_runs_over() -> None:
+    # an arrow where it runs over
     axis = Axis(0.0, 1.0, {0.0: "0", 1.0: "1"}, "share")
     rows = [Row("$a$ <b>", "w", 0.5, 0.2, 3.0), Row("c", "w", math.nan, math.nan, 1.0)]
     svg = ET.fromstring(draw(rows, axis, 0.8))

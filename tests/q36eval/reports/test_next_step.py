@@ -5,6 +5,7 @@ import re
 import shlex
 from datetime import date
 from typing import Any
+from urllib.parse import parse_qs, urlsplit
 
 import pytest
 import typer
@@ -17,6 +18,7 @@ from q36eval.reports import Document, to_markdown
 from q36eval.reports.html_report import to_html
 from q36eval.reports.next_step import next_steps
 from q36eval.reports.story import help_text, helping
+from q36eval.reports.ui_address import UI_URL, links
 from tests.q36eval.reports.report_samples import (
     HOSTILE,
     clean_report,
@@ -50,6 +52,11 @@ def test_what_is_told_fits_the_verdict() -> None:
     assert steps(open_)[0] == "q36eval gate --branch main"  # a criterion was not measured
     assert "q36eval gate --branch main --exhaustive" in steps(open_)
     assert not [s for s in steps(open_, provenance={"exhaustive": True}) if "--exhaustive" in s]
+    whole = Stage(name="evals", state=StageState.MEASURED, items=400, planned=400)
+    asked = open_.model_copy(update={"stages": (whole,)})
+    assert not [s for s in steps(asked) if "--exhaustive" in s]  # where everything was asked already
+    part = asked.model_copy(update={"stages": (whole.model_copy(update={"items": 300}),)})
+    assert [s for s in steps(part) if "--exhaustive" in s]
     broken = open_.model_copy(update={"exit_code": 4})
     assert steps(broken) == ["q36eval gate --branch main"]
     assert next_steps(passed) == ()
@@ -74,15 +81,7 @@ def test_a_server_that_so_many_prompts_leave_open_is_asked_more(monkeypatch: pyt
     assert steps(report, provenance=asked) == ["q36eval served --branch main --base-url URL"]
 
 
-def test_exhaustive_is_not_offered_where_everything_was_asked() -> None:
-    whole = Stage(name="evals", state=StageState.MEASURED, items=400, planned=400)
-    asked = inconclusive().model_copy(update={"stages": (whole,)})
-    assert not [s for s in steps(asked) if "--exhaustive" in s]
-    part = asked.model_copy(update={"stages": (whole.model_copy(update={"items": 300}),)})
-    assert [s for s in steps(part) if "--exhaustive" in s]
-
-
-def test_how_many_more_items_would_help_is_in_every_format() -> None:
+def test_how_many_more_items_or_draws_would_help_is_told() -> None:
     report = inconclusive()
     ((kl, words),) = helping(report)
     assert words == "at the loss found no number of items passes"
@@ -93,9 +92,7 @@ def test_how_many_more_items_would_help_is_in_every_format() -> None:
         ((_, words),) = helping(told)
         for format in (to_markdown, to_html):
             assert words in html.unescape(format(Document(told)))
-
-
-def test_more_draws_are_offered_where_a_canary_criterion_is_open() -> None:
+    # more draws are offered where a canary criterion is open
     report = inconclusive()
     open_ = [result.model_copy(update={"probe": ProbeName.CANARIES}) for result in report.criteria]
     report = report.model_copy(update={"criteria": tuple(open_)})
@@ -110,6 +107,7 @@ def test_names_are_safe_to_copy() -> None:
     for name in (HOSTILE, "--force", "a;rm $(x)", "a` <b>x</b> `", "a'b", "a::b", "", "a\nb"):
         assert steps(hostile_report(), branch=name)[1] == "q36eval attribute --branch BRANCH"
     assert steps(hostile_report(), family="qwen3.6-35b-a3b")[1].endswith("--branch main --family qwen3.6-35b-a3b")
+    assert steps(inconclusive(), branch="/out dir/my-int4")[0] == "q36eval gate --branch '/out dir/my-int4'"
 
 
 @pytest.mark.parametrize("judged", [hostile_report(), clean_report(), inconclusive()])
@@ -122,5 +120,31 @@ def test_the_commands_exist(judged: GateReport) -> None:
         command.make_context("q36eval", words, resilient_parsing=False)
 
 
-def test_a_folders_path_is_quoted_for_a_shell() -> None:
-    assert steps(inconclusive(), branch="/out dir/my-int4")[0] == "q36eval gate --branch '/out dir/my-int4'"
+# -- reports lead to what they tell of, in the review UI that the environment names
+
+ROOT = "https://review.example/q36eval"
+
+
+def test_every_report_leads_to_the_run_and_to_what_decided(monkeypatch: pytest.MonkeyPatch) -> None:
+    report, run = hostile_report(), run_of("main")
+    monkeypatch.setenv(UI_URL, f"{ROOT}/")
+    found = links(report, run)
+    assert found[0].address == f"{ROOT}/run?run={run.id}"
+    pages = {urlsplit(link.address).path.rpartition("/")[2] for link in found}
+    assert pages == {"run", "kl", "evals", "canaries"}
+    (lost,) = (link for link in found if "canaries" in link.address)
+    query = parse_qs(urlsplit(lost.address).query)
+    assert query == {"run": [run.id], "outcome": ["regression"]}
+    for link in found:
+        assert f"](<{link.address}>)" in to_markdown(Document(report, run))
+        assert f'<a href="{link.address.replace("&", "&amp;")}">' in to_html(Document(report, run))
+
+
+@pytest.mark.parametrize(
+    "root", ["", "review.example", "javascript:alert(1)", "https://a.example/>(x)", HOSTILE, "http://u:p@a"]
+)
+def test_no_link_without_a_plain_address(monkeypatch: pytest.MonkeyPatch, root: str) -> None:
+    monkeypatch.setenv(UI_URL, root.replace("\0", ""))
+    assert links(hostile_report(), run_of()) == ()
+    monkeypatch.setenv(UI_URL, ROOT)
+    assert links(hostile_report(), None) == ()

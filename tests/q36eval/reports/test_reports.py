@@ -5,25 +5,27 @@ import json
 import math
 import re
 from html import unescape as html_unescape
+from pathlib import Path
 
 import pytest
+from junitparser import Error, Failure, JUnitXml, Skipped
+from lxml import etree
 from markdown_it import MarkdownIt
 from rich.console import Console
 
-from q36eval.gate import CriterionVerdict, GateReport, Margin, Policy, decide
+from q36eval.gate import CriterionVerdict, GateReport, decide
 from q36eval.inert_text import plain
 from q36eval.records import FailureCauses, FamilyCompetence, Measurement, ProbeName
-from q36eval.reports import Document, to_console, to_json, to_markdown
+from q36eval.reports import Document, to_console, to_json, to_junit, to_markdown
 from q36eval.reports.card_report import to_card
 from q36eval.reports.html_report import to_html
-from q36eval.reports.junit_report import to_junit
 from q36eval.reports.next_step import next_steps
+from tests.q36eval.gate.evidence import only
 from tests.q36eval.reports.report_samples import (
     HOSTILE,
     accuracy,
     census,
     clean_report,
-    criterion,
     hostile_report,
     measured,
     run_of,
@@ -71,7 +73,7 @@ def test_a_terminal_obeys_nothing_but_colours(width: int) -> None:
     assert max(map(len, text.splitlines())) <= width
 
 
-def test_markdown_renders_to_nothing_but_our_elements() -> None:
+def test_markdown_renders_to_nothing_but_our_elements_and_json_is_ascii() -> None:
     text = to_markdown(Document(hostile_report(waive=True), run_of(), measured()))
     assert text.replace("\n", "").isprintable()
     rendered = MarkdownIt("commonmark", {"html": True}).enable(["table", "strikethrough"]).render(text)
@@ -82,9 +84,7 @@ def test_markdown_renders_to_nothing_but_our_elements() -> None:
     assert not re.search(r"\w://|@all|#1", text)  # GitHub makes links of addresses, people and numbers
     rows = [line for line in text.splitlines() if line.startswith("| ")]
     assert {row.replace("\\|", "").count("|") for row in rows} == {4, 11}
-
-
-def test_json_is_ascii_and_gives_the_text_back() -> None:
+    # and JSON is ASCII, and gives the text back
     text = to_json(Document(hostile_report(), run_of(), measured()))
     assert text.isascii()
     assert not re.search(r"##\w*\[", text)
@@ -94,9 +94,7 @@ def test_json_is_ascii_and_gives_the_text_back() -> None:
 
 def test_which_margin_held_is_told_with_the_ceiling_and_both_sources() -> None:
     figure = {"scheme": "W4A16", "value": 0.014, "source": "the 88plug card"}
-    margin = {"kind": "max_value", "value": 0.1, "source": "ours <b>", "schemes": [figure]}
-    by_scheme = criterion("kl", probe="kl", metric="kl_divergence", margin=margin)
-    policy = Policy(name="p", criteria=(by_scheme,))
+    policy = only("max_value", 0.1, margin={"source": "ours <b>", "schemes": [figure]}, id="kl")
     for schemes, told in (
         (("W4A16",), ("accepted figure for W4A16 holds", "W4A16 ≤ 0.014 nats/token (the 88plug card)")),
         (("NVFP4",), ("no accepted figure for NVFP4, so only the ceiling holds",)),
@@ -104,17 +102,12 @@ def test_which_margin_held_is_told_with_the_ceiling_and_both_sources() -> None:
         counted = [quantized("all", len(schemes)), *(quantized(name, 1) for name in schemes)]
         judged = decide(policy, [*measured(0.004), *counted])
         held = judged.criteria[0].margin.value
-        texts = (
-            to_markdown(Document(judged)),
-            to_html(Document(judged)),
-            console_text(judged, 400),
-            to_junit(Document(judged, run_of())),
-        )
-        for text in texts:
+        document = Document(judged, run_of())
+        for text in (*(write(document) for write in (to_markdown, to_html, to_junit)), console_text(judged, 400)):
             plain_text = html_unescape(text.replace("\\", ""))
             assert all(words in plain_text for words in told), text
             assert "ceiling ≤ 0.1 nats/token (ours" in plain_text
-        assert json.loads(to_json(Document(judged)))["report"]["criteria"][0]["margin"]["value"] == held
+        assert json.loads(to_json(document))["report"]["criteria"][0]["margin"]["value"] == held
         card = to_card(Document(judged, run_of("main"), measured(0.004)))
         assert f"≤ {held:g} nats/token" in card
         assert ("no accepted figure" in card) == (schemes == ("NVFP4",))
@@ -126,23 +119,18 @@ def quantized(name: str, count: float) -> Measurement:
 
 
 def test_an_anomalous_gain_is_told_with_what_lifts_it() -> None:
-    margin = Margin(kind="min_recovery", value=0.95, source="test")
-    mmlu = criterion("mmlu", probe="evals", metric="accuracy", slice="mmlu", margin=margin)
-    policy = Policy(name="p", criteria=(mmlu,))
-    judged = decide(policy, [accuracy("mmlu", 0, 200)])
+    mmlu = only("min_recovery", 0.95, id="mmlu", probe="evals", metric="accuracy", slice="mmlu")
+    judged = decide(mmlu, [accuracy("mmlu", 0, 200)])
     assert judged.criteria[0].anomalous
     steps = [step.command for step in next_steps(judged, run_of("main"))]
     assert [step.split()[1:3] for step in steps] == [["review", "sign-off"], ["gate", "--branch"]]
-    for text in (
-        to_markdown(Document(judged, run_of("main"))),
-        console_text(judged, 200),
-        to_html(Document(judged, run_of("main"))),
-    ):
+    document = Document(judged, run_of("main"))
+    for text in (to_markdown(document), console_text(judged, 200), to_html(document)):
         assert "implausible gain" in text
         assert "anomalous" in text
 
 
-def test_what_was_not_measured_is_worked_out_once_and_the_same_in_every_format() -> None:
+def test_what_was_not_measured_is_the_same_in_every_format() -> None:
     document = Document(hostile_report(), run_of("main"))
     (gone,) = (gap for gap in document.gaps if gap.criteria)
     (stage,) = (gap.stage for gap in document.gaps if gap.stage is not None)
@@ -153,9 +141,7 @@ def test_what_was_not_measured_is_worked_out_once_and_the_same_in_every_format()
         shown = html_unescape(text).replace("\\", "")
         assert plain(gone.reason)[:40] in shown
         assert "not evaluated (800 planned)" in shown
-
-
-def test_a_criterion_without_a_number_has_no_figure_on_a_card_and_its_verdict_elsewhere() -> None:
+    # a criterion without a number has no figure on a card, and its verdict elsewhere
     judged = clean_report()
     odd = judged.criteria[0].model_copy(update={"value": math.nan, "verdict": CriterionVerdict.FAIL, "reason": "NaN"})
     document = Document(judged.model_copy(update={"criteria": (odd, *judged.criteria[1:])}), run_of("main"))
@@ -176,9 +162,7 @@ def test_every_format_names_what_the_reference_cannot_do_and_why_answers_fail() 
     names = tuple((EASY if row < 400 else HARD).name for row in range(len(found.clusters.units)))
     clusters = found.clusters.model_copy(update={"families": names})
     found = found.model_copy(update={"competence": (EASY, HARD), "causes": CAUSES, "clusters": clusters})
-    margin = Margin(kind="min_recovery", value=0.9, source="test")
-    facts = criterion("facts", probe="evals", metric="accuracy", slice="facts", margin=margin)
-    report = decide(Policy(name="p", criteria=(facts,)), [found])
+    report = decide(only("min_recovery", 0.9, id="facts", probe="evals", metric="accuracy", slice="facts"), [found])
     assert report.verdict == "PASS"
     document = Document(report, run_of())
     (kept,) = json.loads(to_json(document))["report"]["criteria"]
@@ -192,3 +176,46 @@ def test_every_format_names_what_the_reference_cannot_do_and_why_answers_fail() 
             "branch 91 cut off at their budget, 12 wrong; reference 90 cut off at their budget, 11 wrong",
         ):
             assert told in text
+
+
+# -- JUnit XML as a strict schema and an independent parser read it
+
+SCHEMA = etree.XMLSchema(etree.parse(Path(__file__).parent / "junit.xsd"))
+
+
+@pytest.mark.parametrize("judged", [clean_report(), hostile_report(), hostile_report(waive=True)])
+def test_the_schema_accepts_it(judged: GateReport) -> None:
+    for run in (None, run_of(), run_of("main", finished=None)):
+        SCHEMA.assertValid(etree.fromstring(to_junit(Document(judged, run)).encode()))
+
+
+def test_a_parser_reads_what_the_gate_said() -> None:
+    (suite,) = JUnitXml.fromstring(to_junit(Document(hostile_report(), run_of())).encode())
+    found = {case.name: [type(result) for result in case.result] for case in suite}
+    assert found == {
+        "good: Good": [],
+        "bad: Bad": [Failure],
+        "gone: Gone": [Error],
+        "hint: Hint": [Skipped],
+        "facts: Accuracy (facts)": [Failure],
+        "needles: Accuracy (needles)": [],
+        "kl: KL divergence from the reference": [Failure],
+        "lane structured": [Failure],
+        "lane freeform": [Failure],
+        "verdict": [Failure],
+    }
+    counted = (suite.tests, suite.failures, suite.errors, suite.skipped)
+    assert counted == (10, 6, 1, 1)
+    suite.update_statistics()
+    assert (suite.tests, suite.failures, suite.errors, suite.skipped) == counted
+    assert {prop.name: prop.value for prop in suite.properties()}["exit_code"] == "1"
+
+
+def test_it_is_green_exactly_when_the_gate_passes_and_a_waived_failure_is_skipped_with_the_waiver() -> None:
+    (suite,) = JUnitXml.fromstring(to_junit(Document(clean_report(), run_of("main"))).encode())
+    assert [case.name for case in suite if case.result] == []
+    assert suite.time == 90.5
+    (suite,) = JUnitXml.fromstring(to_junit(Document(hostile_report(waive=True))).encode())
+    (case,) = (case for case in suite if case.name == "bad: Bad")
+    assert isinstance(case.result[0], Skipped)
+    assert "waived by" in case.result[0].message

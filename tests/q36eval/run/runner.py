@@ -1,7 +1,8 @@
 """What the tests of a run hand to the runner: engines and probes that are made up, a sink in memory, and one call."""
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from q36eval.records import (
 )
 from q36eval.references import Capture
 from q36eval.run.capture import ReferenceAnswers
+from q36eval.run.items import Work
 from q36eval.run.rounds import Evaluated, run_probes
 
 IDENTITY = DeploymentIdentity(
@@ -172,19 +174,26 @@ def run(
     progress: Progress | None = None,
     *,
     pack_alone: bool = False,
+    one_at_a_time: bool = False,
+    opening: Callable[[str, Engine], Engine] = lambda name, engine: engine,
+    answered: Callable[[Work], None] | None = None,
 ) -> Ran:
-    """Run the probes against what `folder` holds of the reference; with `pack_alone` nothing more is captured."""
+    """Run the probes against what `folder` holds of the reference; with `pack_alone` nothing more is captured.
+
+    `opening` is called with "branch" or "reference" whenever that is opened.
+    """
     branch, sink, progress = branch or CountingEngine(), sink or MemorySink(), progress or Progress()
 
     def open_capture(own: Probe) -> Capture:
         return Capture(folder, IDENTITY, own.name, own.suite_sha256, suite=dict(own.suite_fields))
 
     def answers_of(works: Any) -> ReferenceAnswers:
-        load = None if pack_alone else lambda: reference or CountingEngine()
-        return ReferenceAnswers(works, open_capture, load, progress)
+        load = None if pack_alone else lambda: opening("reference", reference or CountingEngine())
+        return ReferenceAnswers(works, open_capture, load, progress, one_at_a_time=one_at_a_time)
 
     several = [probes] if isinstance(probes, Probe) else probes
-    return Ran(branch, sink, run_probes(lambda: branch, None, answers_of, several, sink, progress, rule))
+    opened = partial(opening, "branch", branch)
+    return Ran(branch, sink, run_probes(opened, None, answers_of, several, sink, progress, rule, answered=answered))
 
 
 def kept(folder: Path, probe: ProbeName = ProbeName.KL, suite: str = "suite") -> Capture:

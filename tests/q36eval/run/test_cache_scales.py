@@ -69,7 +69,7 @@ def test_the_worse_of_both_is_judged_and_named(scales: tuple[float, float, float
     assert torch.equal(scored.hidden_states, states(named)), "from here on it computes with those"
 
 
-def test_ignored_scales_are_those_of_a_checkpoint_that_stores_none(tmp_path: Path) -> None:
+def test_ignored_scales_are_those_of_no_scales_and_nothing_is_measured_without_a_choice(tmp_path: Path) -> None:
     folder = with_scales(tmp_path / "copy", 2.0**-12, 2.0**-12)
     stored, ignored = (
         states(EngineSettings(folder, kv_cache_dtype="fp8_e4m3", kv_scales=which)) for which in ("stored", "ignored")
@@ -77,12 +77,10 @@ def test_ignored_scales_are_those_of_a_checkpoint_that_stores_none(tmp_path: Pat
     assert torch.equal(ignored, states(EngineSettings(SANDBOX, kv_cache_dtype="fp8_e4m3")))
     assert not torch.equal(stored, ignored)
 
-
-def test_nothing_is_measured_where_there_is_no_choice(tmp_path: Path) -> None:
+    # where there is no choice
     def unread() -> list[object]:
         raise AssertionError
 
-    folder = with_scales(tmp_path / "copy", 0.01, 0.01)
     for settings in (
         EngineSettings(SANDBOX, kv_cache_dtype="fp8_e4m3"),
         EngineSettings(folder),

@@ -154,11 +154,19 @@ def test_what_serves_other_weights_than_the_checkpoints_fails(
     assert run.timings["serving_kl"] > 0
 
 
-def test_where_nothing_is_served_it_is_not_measured(paths: Paths) -> None:
-    run, _ = gated(paths, EngineOptions())
+@pytest.mark.parametrize(
+    ("engine", "reason", "exit_code"),
+    [(EngineOptions(), "serves nothing", 3), (EngineOptions(kind="broken"), "no finite numbers", 4)],
+)
+def test_where_nothing_is_served_or_no_numbers_are_given_it_is_not_measured(
+    paths: Paths, engine: EngineOptions, reason: str, exit_code: int
+) -> None:
+    run, _ = gated(paths, engine)
     assert criterion(run).verdict is CriterionVerdict.NOT_MEASURED
-    assert "serves nothing" in criterion(run).reason
+    assert reason in criterion(run).reason
     assert run.verdict is Verdict.INCONCLUSIVE
+    assert run.report is not None
+    assert run.report.exit_code == exit_code
 
 
 @pytest.mark.long
@@ -185,14 +193,6 @@ def test_a_figure_of_before_does_not_stand_for_what_cannot_be_measured_any_more(
     monkeypatch.setattr(DecodedHere, "of", of)
     run, _ = gated(paths, EngineOptions(kind="quiet"), resume=begun.id)
     assert criterion(run).verdict is CriterionVerdict.NOT_MEASURED
-    assert run.report is not None
-    assert run.report.exit_code == 4
-
-
-def test_an_engine_that_gives_no_numbers_is_not_measured(paths: Paths) -> None:
-    run, _ = gated(paths, EngineOptions(kind="broken"))
-    assert criterion(run).verdict is CriterionVerdict.NOT_MEASURED
-    assert "no finite numbers" in criterion(run).reason
     assert run.report is not None
     assert run.report.exit_code == 4
 

@@ -1,14 +1,14 @@
 """What is asked in a second step of reference and branch, and what a branch is asked again before it is believed."""
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any
 
 from q36eval.engines import GenerationRequest, ScoreRequest
 from q36eval.errors import UsageError
-from q36eval.probes import Digest, FollowUp, ItemResults, Probe, WorkItem
-from q36eval.records import Answer, ItemOutcome, Measurement, ProbeName
-from tests.q36eval.run.runner import CountingEngine, MemorySink, kept, outcome
+from q36eval.probes import Digest, FollowUp, ItemResults, WorkItem
+from q36eval.records import Answer, ItemOutcome, ProbeName
+from tests.q36eval.run.runner import CountingEngine, LengthProbe, MemorySink, kept, outcome
 from tests.q36eval.run.runner import run as run_with
 from tests.raising import raises
 
@@ -24,13 +24,13 @@ class Speaker(CountingEngine):
         return "wrong" if request.group in self.wrong else "right"
 
 
-class Steps(Probe):
+class Steps(LengthProbe):
     """Three questions; each answer of the reference is scored too, and a wrong one of the branch asked again."""
 
     name = ProbeName.CANARIES
-    suite_sha256 = "suite"
 
     def __init__(self) -> None:
+        super().__init__()
         self.compared: dict[str, Digest] = {}
         self.results: dict[str, ItemResults] = {}
 
@@ -69,9 +69,6 @@ class Steps(Probe):
         branch = outcome.branch.model_copy(update={"detail": {"again": again.text}, "error": again.error})
         return outcome.model_copy(update={"branch": branch})
 
-    def summarize(self, outcomes: Sequence[ItemOutcome]) -> Iterator[Measurement]:
-        return iter(())
-
 
 class Parts(Steps):
     """The three questions, and one of a person's own beside them; `shipped` stands for what the three ask."""
@@ -100,7 +97,7 @@ def run(
     return probe, ran.sink
 
 
-def test_both_are_scored_on_the_references_answer_and_the_reference_alone_is_asked_again(tmp_path: Path) -> None:
+def test_both_are_scored_on_the_references_answer_which_is_captured_with_it(tmp_path: Path) -> None:
     reference, branch = Speaker(), Speaker()
     probe, _ = run(tmp_path, branch, reference)
     assert reference.asked == [f"q{number}{step}" for step in ("", "/score", "/repeat") for number in range(3)]
@@ -110,10 +107,6 @@ def test_both_are_scored_on_the_references_answer_and_the_reference_alone_is_ask
     states = probe.results["q2"].scored["q2/score"].hidden_states
     assert states is not None
     assert float(states[0, 0]) == 6.0
-
-
-def test_a_capture_is_whole_with_its_second_step_and_answers_without_the_reference(tmp_path: Path) -> None:
-    run(tmp_path, Speaker(), Speaker())
     capture = kept(tmp_path, ProbeName.CANARIES)
     assert capture.manifest is not None
     assert sorted(capture) == ["q0", "q0/then", "q1", "q1/then", "q2", "q2/then"]

@@ -127,10 +127,12 @@ def test_other_words_count_where_the_engine_is_deterministic_and_only_there() ->
     assert run(WearyEngine(100, deterministic=False)).failures
 
 
-def test_an_engine_that_answers_no_more_is_engine_trouble() -> None:
+def test_an_engine_that_answers_no_more_is_trouble_and_one_that_never_did_is_not_checked() -> None:
     found = run(WearyEngine(163, wrong=""))
     assert (drift(found).value, drift(found).counts.errored) == (0.0, 1)
     assert decide(POLICY, found.measurements, failures=found.failures).exit_code == 4
+    found = run(WearyEngine(0, wrong=""))
+    assert all(m.metric != "engine_drift" for m in found.measurements)
 
 
 def test_a_short_run_and_a_resumed_one_are_checked_too() -> None:
@@ -144,11 +146,6 @@ def test_a_short_run_and_a_resumed_one_are_checked_too() -> None:
     tired = run(WearyEngine(30), sink=MemorySink(items=begun.items[:70]))
     assert drift(tired).value == ITEMS
     assert re.search(r"of the first 64 items 64 came out otherwise", tired.failures[0].reason)
-
-
-def test_where_nothing_was_answered_nothing_is_checked() -> None:
-    found = run(WearyEngine(0, wrong=""))
-    assert all(m.metric != "engine_drift" for m in found.measurements)
 
 
 def test_a_noisy_engine_is_let_be_and_a_changed_one_is_found() -> None:

@@ -25,7 +25,7 @@ class Console(Progress):
         self.told.append(count)
 
 
-def test_history_hears_of_stages_and_at_most_once_a_second_between_them(tmp_path: Path) -> None:
+def test_history_hears_of_stages_at_most_once_a_second_and_of_what_is_asked_again(tmp_path: Path) -> None:
     history, seconds, console = History.open(tmp_path / "h.sqlite"), [0.0], Console()
     run = history.start_run(family="sandbox", branch="main", identity=None, reference_identity=None)
     following = Followed(console, history, run.id, lambda: seconds[0])
@@ -45,9 +45,6 @@ def test_history_hears_of_stages_and_at_most_once_a_second_between_them(tmp_path
     following.advance(6)
     assert known() == ("measuring the branch", 9, 9)
     assert console.told == [("measuring the branch", 9), 2, 1, 6]
-
-
-def test_what_is_asked_again_is_an_event(tmp_path: Path) -> None:
     history = History.open(tmp_path / "h.sqlite")
     run = history.start_run(family="sandbox", branch="main", identity=None, reference_identity=None)
     following = Followed(Console(), history, run.id)
@@ -61,7 +58,7 @@ def test_what_is_asked_again_is_an_event(tmp_path: Path) -> None:
     ] * 2
 
 
-def test_a_task_is_timed_by_its_own_items_and_by_how_many_workers_there_were() -> None:
+def test_a_task_is_timed_by_its_own_items_and_its_workers_also_after_a_resume() -> None:
     now = [0.0]
     estimate = Estimate(lambda: now[0])
     estimate.expect("read", 1000)
@@ -77,10 +74,7 @@ def test_a_task_is_timed_by_its_own_items_and_by_how_many_workers_there_were() -
     estimate.worked("read", 250, 10.0)
     assert estimate.remaining_seconds("read") == 0.0
     assert estimate.unfinished() == ["written"]
-
-
-def test_after_a_resume_known_rows_of_the_first_batch_do_not_slow_the_estimate_down() -> None:
-    """Of eight rows seven were known: eight seconds of waiting for one row, and every other row takes one."""
+    # Of eight rows seven were known: eight seconds of waiting for one row, and every other row takes one.
     now = [0.0]
     estimate = Estimate(lambda: now[0])
     estimate.expect("read", 100)

@@ -20,34 +20,21 @@ from tests.q36eval.run.runner import IDENTITY, CountingEngine, LengthProbe, Memo
 from tests.raising import raises
 
 
-def test_the_reference_is_captured_once_and_the_branch_measured_anew(tmp_path: Path) -> None:
+def test_the_reference_is_captured_once_and_a_resumed_run_asks_no_item_twice(tmp_path: Path) -> None:
     reference = CountingEngine()
     first, second = (run(tmp_path, LengthProbe(), reference=reference).branch for _ in range(2))
     assert len(reference.asked) == 3
     assert len(first.asked) == len(second.asked) == 3
-
-
-def test_a_resumed_run_asks_no_item_twice(tmp_path: Path) -> None:
     sink = run(tmp_path, LengthProbe(2)).sink
     assert run(tmp_path, LengthProbe(4), sink=sink).branch.asked == ["item2", "item3"]
     assert [item.item_key for item in sink.items] == ["item0", "item1", "item2", "item3"]
 
 
-def test_an_errored_request_is_retried_and_what_stays_errored_is_not_wrong(tmp_path: Path) -> None:
+def test_an_errored_request_is_retried_and_what_stays_errored_is_neither_wrong_nor_kept(tmp_path: Path) -> None:
     recovered = run(tmp_path, LengthProbe(), CountingEngine(errors=2)).sink
     assert [item.branch.score for item in recovered.items] == [1.0] * 3
     broken = run(tmp_path, LengthProbe(), CountingEngine(errors=100)).sink
     assert [(item.branch.score, item.branch.error) for item in broken.items] == [(None, "out of memory")] * 3
-
-
-class NotNumbers(LengthProbe):
-    """Its second item's answer cannot be kept."""
-
-    def digest(self, engine: Any, item: WorkItem, results: ItemResults) -> Digest:
-        return Digest(error="not numbers") if item.key == "item1" else super().digest(engine, item, results)
-
-
-def test_what_errored_is_not_kept_as_an_answer_of_the_reference(tmp_path: Path) -> None:
     sink = run(tmp_path / "one", NotNumbers()).sink
     assert (sorted(kept(tmp_path / "one")), kept(tmp_path / "one").manifest) == (["item0", "item2"], None)
     missing = "the reference could not be measured on this item"
@@ -55,6 +42,13 @@ def test_what_errored_is_not_kept_as_an_answer_of_the_reference(tmp_path: Path) 
     sink = run(tmp_path / "all", LengthProbe(), reference=CountingEngine(errors=100)).sink
     assert all(item.branch.score is None for item in sink.items)
     assert len(kept(tmp_path / "all")) == 0
+
+
+class NotNumbers(LengthProbe):
+    """Its second item's answer cannot be kept."""
+
+    def digest(self, engine: Any, item: WorkItem, results: ItemResults) -> Digest:
+        return Digest(error="not numbers") if item.key == "item1" else super().digest(engine, item, results)
 
 
 @pytest.mark.parametrize("where", ["compare", "summarize"])
@@ -84,18 +78,14 @@ class OtherTokens(LengthProbe):
         return [scoring(item.key, (7, *item.scores[0].token_ids)) for item in super().plan(tokenizer)]
 
 
-def test_answers_to_other_tokens_are_refused(tmp_path: Path) -> None:
-    run(tmp_path, LengthProbe())
-    with raises(UsageError, "capture-tokens-differ", "3 of"):
-        run(tmp_path, OtherTokens())
-
-
-def test_without_a_reference_what_is_missing_is_refused_and_what_is_there_judged(tmp_path: Path) -> None:
+def test_what_is_captured_is_judged_and_what_is_missing_or_answers_other_tokens_refused(tmp_path: Path) -> None:
     with raises(UsageError, "pack-lacks-items", "3 of"):
         run(tmp_path, LengthProbe(), pack_alone=True)
     assert not list(tmp_path.iterdir())
     run(tmp_path, LengthProbe())
     assert [item.branch.score for item in run(tmp_path, LengthProbe(), pack_alone=True).sink.items] == [1.0] * 3
+    with raises(UsageError, "capture-tokens-differ", "3 of"):
+        run(tmp_path, OtherTokens())
 
 
 class Watched(Progress):

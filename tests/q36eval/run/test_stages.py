@@ -7,17 +7,15 @@ from typing import Any
 
 import pytest
 
-from q36eval.engines import Scored, ScoreRequest
+from q36eval.engines import Engine, Scored, ScoreRequest
 from q36eval.errors import EngineError, UsageError
 from q36eval.gate import StageState
 from q36eval.probes import Digest, Probe, Progress, WorkItem
-from q36eval.records import Clusters, ItemOutcome, Measurement, ProbeName, Schedule
-from q36eval.references import Capture
-from q36eval.run.capture import ReferenceAnswers
+from q36eval.records import ItemOutcome, Measurement, ProbeName, Schedule
 from q36eval.run.items import Work
 from q36eval.run.progress import Estimate
-from q36eval.run.rounds import run_probes
 from tests.q36eval.run.runner import CountingEngine, LengthProbe, MemorySink, kept, measured, run, scoring
+from tests.q36eval.stats.evidence import items
 from tests.raising import raises
 
 
@@ -45,10 +43,10 @@ class Staged(LengthProbe):
     def summarize(self, outcomes: Sequence[ItemOutcome]) -> Iterator[Measurement]:
         count = len(outcomes)
         yield measured("a", count, self.name)
-        clusters = Clusters(units=(1,) * count, branch=(1.0,) * count, errored=(0,) * count)
         if self.laid_out:
-            scheduled = clusters.model_copy(update={"schedule": Schedule(largest=1, blocks=tuple(range(count)))})
-            yield measured("b", count, self.name).model_copy(update={"clusters": scheduled})
+            schedule = Schedule(largest=1, blocks=tuple(range(count)))
+            clusters = items([1] * count, bounds=None, schedule=schedule)
+            yield measured("b", count, self.name).model_copy(update={"clusters": clusters})
 
     def look(self, outcomes: Sequence[ItemOutcome], keys: Collection[str]) -> list[Measurement]:
         return [each for each in self.summarize(outcomes) if each.clusters is not None]
@@ -108,9 +106,7 @@ def test_a_verdict_that_stands_after_a_stage_ends_the_asking_and_keeps_the_stage
         (ProbeName.KL, "skipped"),
     }
     assert "the verdict stood after first, by enough" in sink.failures[0].reason
-
-
-def test_a_probe_is_complete_after_its_last_stage(tmp_path: Path) -> None:
+    # a probe is complete after its last stage
     rule = StandsAt(4)
     ran = run(tmp_path, canaries_then_kl(), rule=rule)
     assert len(ran.branch.asked) == 4
@@ -196,13 +192,8 @@ def test_what_the_reference_shows_to_be_impossible_is_refused_before_the_branch_
         if work.probe.name is ProbeName.KL:
             raise UsageError("margin-below-floor", "No branch passes.")
 
-    def answers_of(works: Sequence[Work]) -> ReferenceAnswers:
-        return ReferenceAnswers(
-            works, lambda probe: kept(tmp_path, probe.name, probe.suite_sha256), CountingEngine, Progress()
-        )
-
     with raises(UsageError, "margin-below-floor"):
-        run_probes(lambda: branch, None, answers_of, canaries_then_kl(), MemorySink(), Progress(), answered=refuse_kl)
+        run(tmp_path, canaries_then_kl(), branch, answered=refuse_kl)
     assert known == [ProbeName.CANARIES, ProbeName.KL]
     assert branch.asked == []
 
@@ -210,29 +201,17 @@ def test_what_the_reference_shows_to_be_impossible_is_refused_before_the_branch_
 @pytest.mark.parametrize(("one_at_a_time", "turns"), [(False, 9), (True, 5)])
 def test_where_one_model_fits_the_reference_answers_ahead(tmp_path: Path, one_at_a_time: bool, turns: int) -> None:
     """Its blocks 0, 1, 2 and 3, 4 to 6, 7 and 8: a change of models costs minutes. Nothing else differs."""
-    asked, alive = list[int](), list[str]()
+    opened, reference = list[str](), CountingEngine()
 
-    def load(name: str, engine: CountingEngine) -> CountingEngine:
-        if not alive or alive[-1] != name:
-            alive.append(name)
+    def opening(name: str, engine: Engine) -> Engine:
+        opened.append(name)
         return engine
 
-    reference, branch, sink = CountingEngine(), CountingEngine(), MemorySink()
-
-    def answers_of(works: Sequence[Work]) -> ReferenceAnswers:
-        def opened(probe: Probe) -> Capture:
-            return kept(tmp_path, probe.name, probe.suite_sha256)
-
-        def loaded() -> CountingEngine:
-            asked.append(len(reference.asked))
-            return load("reference", reference)
-
-        return ReferenceAnswers(works, opened, loaded, Progress(), one_at_a_time=one_at_a_time)
-
-    run_probes(lambda: load("branch", branch), None, answers_of, [Sampled(9)], sink, Progress())
-    assert len(asked) == turns == alive.count("reference")
-    assert reference.asked == branch.asked
-    assert [item.branch.score for item in sink.items] == [1.0] * 9
+    ran = run(tmp_path, Sampled(9), None, reference, one_at_a_time=one_at_a_time, opening=opening)
+    alive = [name for name, before in zip(opened, ["", *opened], strict=False) if name != before]
+    assert opened.count("reference") == turns == alive.count("reference")
+    assert reference.asked == ran.branch.asked
+    assert [item.branch.score for item in ran.sink.items] == [1.0] * 9
 
 
 class Lost(Staged):
@@ -283,16 +262,15 @@ class Timed(Estimate, Progress):
         self._tasks.clear()
 
 
-def test_what_is_doubted_is_asked_again_once_and_the_time_that_is_left_is_still_known(tmp_path: Path) -> None:
+def test_what_is_doubted_is_asked_again_once_and_no_more_than_needed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     timed = Timed()
     ran = run(tmp_path, Doubting(ProbeName.CANARIES, ["first", "second"]), rule=StandsAt(99), progress=timed)
     assert [key for key in ran.branch.asked if "again" in key] == ["canaries/first/0/again", "canaries/first/1/again"]
     assert [each.branch.text for each in ran.sink.items if each.item_key.endswith("first/0")] == [None, "confirmed"]
     assert not ran.sink.failures
     assert timed.unfinished() == []
-
-
-def test_no_more_is_asked_again_than_the_verdict_needs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("q36eval.run.rounds.PORTION", 1)
     probe = Doubting(ProbeName.CANARIES, ["first", "second"])
     asked = run(tmp_path, probe, rule=StandsAt(2)).branch.asked

@@ -1,18 +1,23 @@
 """How a person names a suite: one that ships, a file, and a folder it was frozen to."""
 
+import re
 import shutil
 from pathlib import Path
 
 import pytest
 import yaml
 
-from q36eval.config.paths import Paths
+from q36eval.app.targets import load_family
+from q36eval.config import Paths
 from q36eval.errors import UsageError
+from q36eval.evals.suite import TELLING, EvalSuite, LoadedSuite, read_suite
 from q36eval.kl.planning import Material
+from q36eval.measurement_facts import recorded, recorded_subject
 from q36eval.records import ProbeName
 from q36eval.run.materials import corpus_of
-from q36eval.run.probe_set import Limits, build_evals, build_probes
-from q36eval.run.suites import suite_place
+from q36eval.run.probe_set import Limits, build_evals, build_probes, published_facts
+from q36eval.run.request import Request, Target
+from q36eval.run.suites import shipped_suites, suite_place
 from tests.raising import raises
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -28,7 +33,7 @@ def own_suite(folder: Path) -> Path:
     return path
 
 
-def test_a_suite_is_asked_on_the_data_that_was_frozen_for_it(tmp_path: Path) -> None:
+def test_a_suite_is_asked_on_its_frozen_data_and_brings_no_texts_of_a_shipped_one(tmp_path: Path) -> None:
     path, data = own_suite(tmp_path), tmp_path / "frozen"
     with raises(UsageError, "frozen-data-incomplete"):
         build_evals(str(path), PATHS, Limits())
@@ -38,15 +43,15 @@ def test_a_suite_is_asked_on_the_data_that_was_frozen_for_it(tmp_path: Path) -> 
     assert build_evals(f"{path}={tmp_path / 'elsewhere'}", PATHS, Limits()).suite_sha256 == own.suite_sha256
     shipped = build_evals(f"sandbox={tmp_path / 'elsewhere'}", PATHS, Limits())
     assert shipped.suite_sha256 == build_evals("sandbox", PATHS, Limits()).suite_sha256 != own.suite_sha256
-
-
-def test_a_file_brings_no_texts_of_a_shipped_suite_of_its_name(tmp_path: Path) -> None:
+    # a file brings no texts of a shipped suite of its name
     assert corpus_of("sandbox", None, PATHS)[1]
     with raises(UsageError, "corpus-missing"):
         corpus_of(str(own_suite(tmp_path)), None, PATHS)
 
 
-def test_what_is_no_suite_is_one_sentence() -> None:
+def test_what_is_no_suite_is_one_sentence_and_a_folder_hides_no_shipped_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for asked, code in (
         ("nope", "suite-unknown"),
         ("../suites/sandbox", "suite-unknown"),
@@ -55,6 +60,9 @@ def test_what_is_no_suite_is_one_sentence() -> None:
     ):
         with raises(UsageError, code):
             suite_place(asked, PATHS)
+    (tmp_path / "sandbox").mkdir()
+    monkeypatch.chdir(tmp_path)
+    assert suite_place("sandbox", PATHS).data == ROOT / "data/tasks/sandbox"
 
 
 def test_what_is_not_frozen_is_told_before_the_reference_answers_anything() -> None:
@@ -65,7 +73,44 @@ def test_what_is_not_frozen_is_told_before_the_reference_answers_anything() -> N
         build_probes([ProbeName.KL, ProbeName.EVALS], "quick", Paths(ROOT / "nowhere", ROOT), material, Limits())
 
 
-def test_a_folder_does_not_hide_a_shipped_suite(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "sandbox").mkdir()
-    monkeypatch.chdir(tmp_path)
-    assert suite_place("sandbox", PATHS).data == ROOT / "data/tasks/sandbox"
+# -- a run says what it is measured on: the sandbox's items by no benchmark's name, the real ones by their own
+
+BENCHMARK = re.compile(r"mmlu|ruler|wikitext|gpqa|gsm|math-|ifeval|humaneval", re.IGNORECASE)
+
+
+def test_a_run_of_the_sandbox_claims_no_benchmark_and_a_shipped_one_names_its_dataset() -> None:
+    family = load_family(None, Paths.default())
+    target = Target("fp8-head", Paths.default().data / "sandbox" / "fp8-head")
+    request = Request(family=family, branch=target, reference=None, suite="sandbox", policy=None)
+    facts = published_facts(request, [build_evals("sandbox", Paths.default(), Limits())])
+    assert not BENCHMARK.search(" ".join(told["title"] for told in facts["measured_on"]["evals"].values()))
+    subject = recorded_subject(facts)
+    assert subject is not None
+    assert (subject.repository, subject.scheme) == (None, "NVFP4 + FP8_BLOCK lm_head (compressed-tensors)")
+    assert subject.reference == "BF16 of q36eval sandbox (trained by this repository)"
+    on, part = recorded(facts, ProbeName.EVALS, "ruler/vt")
+    assert on is not None
+    assert (on.dataset, part) == (None, "vt")
+    assert recorded(facts, ProbeName.EVALS, "czech")[1] == "czech"
+    assert recorded(facts, ProbeName.KL, "all") == (None, None)
+    assert recorded({"measured_on": {"evals": 3}}, ProbeName.EVALS, "x") == (None, None)
+    for name in set(shipped_suites()) - {"sandbox"}:
+        for group in read_suite(shipped_suites()[name]).groups:
+            assert BENCHMARK.search(group.title or "")
+            assert (group.dataset is None) == (group.ruler is not None)  # RULER's items are generated
+
+
+def test_what_items_are_called_is_no_part_of_what_is_asked_and_a_dataset_has_a_source(tmp_path: Path) -> None:
+    """So that naming them better makes no reference's answers stale."""
+    path = shipped_suites()["sandbox"]
+    document = yaml.safe_load(path.read_text(encoding="utf-8"))
+    for group in document["groups"]:
+        group["title"] = "called otherwise"
+    renamed, own = EvalSuite.model_validate(document), read_suite(path)
+    asked = [suite.model_dump(mode="json", exclude=TELLING, exclude_defaults=True) for suite in (renamed, own)]
+    assert asked[0] == asked[1]
+    assert LoadedSuite(path).measured_on["mmlu"].title == own.groups[0].title
+    document = yaml.safe_load(shipped_suites()["quick"].read_text(encoding="utf-8"))
+    document["groups"][0]["dataset"] = "someone/else"
+    with pytest.raises(ValueError, match="someone/else"):
+        EvalSuite.model_validate(document)

@@ -40,18 +40,13 @@ def test_blocking_findings_are_counted_under_their_section_and_named() -> None:
     assert notes["integrity_faults"] == "the loader refused it"
 
 
-def test_a_section_that_could_not_be_judged_gives_no_measurement() -> None:
+def test_what_could_not_be_judged_is_no_measurement_and_what_has_no_bound_or_scheme_is_not_counted() -> None:
     found = measurements(inspection(finding(Section.INTEGRITY), measured=(Section.INTEGRITY,)))
     assert [measurement.metric for measurement in found] == ["integrity_faults"]
-
-
-def test_weights_without_a_known_bound_count_as_errored() -> None:
     counts = {measurement.metric: measurement.counts for measurement in measurements(inspection(unbounded=50))}
     assert (counts["errors_beyond_scheme"].scored, counts["errors_beyond_scheme"].errored) == (150, 50)
     assert counts["error_outliers"].errored == 0
-
-
-def test_schemes_are_counted_so_that_the_gate_finds_them_and_unknown_ones_are_not() -> None:
+    # schemes are counted so that the gate finds them, and unknown ones are not
     counted = inspection().model_copy(update={"schemes": {"FP8_BLOCK": 1, "NVFP4": 134}})
     assert schemes_found(measurements(counted)) == {"FP8_BLOCK", "NVFP4"}
     assert schemes_found(measurements(inspection().model_copy(update={"schemes": {}}))) == frozenset()

@@ -1,19 +1,11 @@
-"""The model behind the tests' servers, and what it answers: both once for each file of tests."""
+"""What the model behind the tests' servers answers: once for each file of tests."""
 
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from q36eval.engines import Engine
 from q36eval.served import prompts
-from tests.q36eval.openai.server import SANDBOX, opened
-
-
-@pytest.fixture(scope="module")
-def local() -> Engine:
-    """The model that is served."""
-    return opened(SANDBOX)
 
 
 @pytest.fixture(scope="module")

@@ -4,21 +4,15 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from q36eval.app.targets import load_family
-from q36eval.config import Paths
 from q36eval.engines import EngineOptions
 from q36eval.gate import CriterionVerdict, GateReport, Policy
 from q36eval.gate.policy_file import read_policy
 from q36eval.history import History, RunRecord
-from q36eval.probes import Progress
 from q36eval.records import ProbeName
-from q36eval.run.measure import measure
-from q36eval.run.request import Request, Target
 from q36eval.run.served_lane import alone
 from q36eval.served.declared_server import Plan
-from tests.q36eval.openai.server import SANDBOX
+from tests.app.sandbox_gates import REPOSITORY, Gates
 
-REPOSITORY = Path(__file__).parents[3]
 PLAN = Plan(items=16, conversations=16, turns=2, concurrency=32, load_requests=32, pressure_tokens=200_000)
 MARGIN = 0.3
 """What sixteen prompts can show: of none that differs the bound is 21 %, and all that differ lie outside after Holm."""
@@ -59,30 +53,10 @@ def judged(
 ) -> Judged:
     """What is found of the server at that address, which serves the sandbox's reference, and kept below `state`."""
     judges = alone(policy or few_prompts_policy(), against=against is not None)
-    return kept_below(state, request_of(EngineOptions(kind="openai", base_url=address), judges, plan, against))
-
-
-def request_of(engine: EngineOptions, policy: Policy, plan: Plan, against: str | None = None) -> Request:
-    """The request for what is served alone of the sandbox's reference."""
-    return Request(
-        family=load_family(None, Paths(REPOSITORY, REPOSITORY)),
-        branch=Target("bf16", SANDBOX),
-        reference=None,
-        suite="sandbox",
-        policy=policy,
-        probes=(ProbeName.SERVED,),
-        engine=engine,
-        served=plan,
-        second_endpoint=against,
-    )
-
-
-def kept_below(state: Path, request: Request) -> Judged:
-    """The run of that request, in a history below `state`."""
-    paths = Paths(REPOSITORY, state)
+    fields = {"engine": EngineOptions(kind="openai", base_url=address), "served": plan, "second_endpoint": against}
     state.mkdir(exist_ok=True)
-    history = History.open(paths.history)
-    return Judged(measure(request, paths, history, Progress()), history)
+    gates = Gates(state, reference=None, probes=(ProbeName.SERVED,), **fields)
+    return Judged(gates("bf16", policy=judges), gates.history)
 
 
 def few_prompts_policy() -> Policy:

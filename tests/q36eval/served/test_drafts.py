@@ -2,17 +2,20 @@
 
 from collections.abc import Sequence
 from contextlib import closing
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from q36eval.engines import Engine, EngineSettings
-from q36eval.engines.openai.counters import DraftCounts, draft_counts_of
+from q36eval.engines.openai.counters import CacheState, DraftCounts, draft_counts_of
 from q36eval.engines.openai.deployment import opened
-from q36eval.engines.openai.endpoint import Endpoint
+from q36eval.engines.openai.endpoint import Continuation, Endpoint
 from q36eval.gate import CriterionVerdict, decide
 from q36eval.records import Measurement
 from q36eval.run.served_lane import alone
+from q36eval.served import differentials
+from q36eval.served.declared_server import Plan
 from q36eval.served.drafts import Drafted, drafted, rejected_measured
 from q36eval.served.prompts import Prompts
 from tests.q36eval.openai.server import SANDBOX
@@ -54,15 +57,19 @@ def verdict_of(figures: Sequence[Measurement], criterion: str, floor: float = 0.
     return next(each.verdict for each in report.criteria if each.id == criterion)
 
 
-def test_counters_are_summed_over_engines() -> None:
-    assert draft_counts_of(PAGE.splitlines()) == DraftCounts(12, 24, 14)
-
-
 @pytest.mark.parametrize(
-    "lines", [[], PAGE.splitlines()[:4], [line.replace(" 10.0", " NaN") for line in PAGE.splitlines()]]
+    ("page", "counts"),
+    [
+        (PAGE, DraftCounts(12, 24, 14)),
+        ("", None),
+        ("\n".join(PAGE.splitlines()[:4]), None),
+        (PAGE.replace(" 10.0", " NaN"), None),
+    ],
 )
-def test_what_is_not_told_whole_is_not_told(lines: list[str]) -> None:
-    assert draft_counts_of(lines) is None
+def test_counters_are_summed_over_engines_and_what_is_not_told_whole_is_not_told(
+    page: str, counts: DraftCounts | None
+) -> None:
+    assert draft_counts_of(page.splitlines()) == counts
 
 
 @pytest.mark.long
@@ -119,3 +126,53 @@ def test_prompts_without_an_answer_are_errored_and_those_without_a_draft_say_not
     measured = rejected_measured(rows, None)
     assert measured.value == pytest.approx(0.25)
     assert (measured.counts.scored, measured.counts.errored) == (8, 1)
+
+
+# -- other people's requests next to ours: what their counters rise by is no fault of the server's, and nothing of ours
+
+LONG = [SimpleNamespace(name=f"p{n}", token_ids=(n + 1, *([7] * 600)), budget=8) for n in range(64)]
+
+
+class Busy:
+    """A server that finds again what a salt was sent with, tells so by its counters alone, and serves others too."""
+
+    salts = gives_log_probs = True
+
+    def __init__(self, others: bool) -> None:
+        self.others, self.asked, self.queries, self.hits = others, 0, 0, 0
+        self.seen: set[Any] = set()
+        self.drafts = DraftCounts()
+
+    def cache_state(self) -> CacheState:
+        return CacheState(self.queries, self.hits, 10**6, 16)
+
+    def draft_counts(self) -> DraftCounts:
+        return self.drafts
+
+    def fits(self, *_: Any) -> bool:
+        return True
+
+    def complete(self, ids: tuple[int, ...], budget: int, salt: str | None = None, **_: Any) -> Continuation:
+        self.asked += 1
+        self.queries += len(ids)
+        self.hits += 592 if (ids, salt) in self.seen else 0
+        self.seen.add((ids, salt))
+        self.drafts += DraftCounts(4, 8, 6)
+        if self.others and self.asked % 30 == 1:
+            self.queries, self.hits = self.queries + 600, self.hits + 48
+            self.drafts += DraftCounts(90, 180, 1)
+        return Continuation("a", (5,), "stop")
+
+
+@pytest.mark.parametrize("others", [False, True])
+def test_what_others_found_in_the_cache_or_had_drafted_is_not_counted(others: bool) -> None:
+    prompts: Any = SimpleNamespace(long=lambda *_: LONG)
+    server: Any = Busy(others)
+    found = differentials.cache_hit(server, prompts, Plan())
+    assert not [item for item in found.compared if item.changed is not None]
+    assert sum("others asked" in (item.error or "") for item in found.compared) == (7 if others else 0)
+    server: Any = Busy(others)
+    rows = drafted(server, LONG)  # type: ignore[arg-type]
+    known = [row.counts for row in rows if isinstance(row.counts, DraftCounts)]
+    assert len(known) == (61 if others else 64)
+    assert {each.rejected for each in known} == {2}

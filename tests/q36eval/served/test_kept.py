@@ -8,21 +8,39 @@ from typing import Any
 import pytest
 from typing_extensions import override
 
-from q36eval.engines import Engine
+from q36eval.engines import Engine, EngineOptions
 from q36eval.engines.openai.client import Limits
 from q36eval.engines.openai.endpoint import Endpoint
 from q36eval.engines.openai.engine import OpenAIEngine
+from q36eval.gate import Policy
 from q36eval.gate.policy_file import read_policy
 from q36eval.history import EventKind, History, RunRecord, RunState
 from q36eval.records import ProbeName, Verdict
-from q36eval.run.served_lane import NO_ANSWER
+from q36eval.run.request import ALL_PROBES, probes_for
+from q36eval.run.served_lane import NO_ANSWER, alone, too_few_asked
+from q36eval.served.declared_server import Plan
 from tests import commands
+from tests.app.sandbox_gates import Gates
 from tests.q36eval.openai.vllm_server import free_port
 from tests.q36eval.served.chat_server import Chatting, Faults, chatting
-from tests.q36eval.served.judging import judged
-from tests.q36eval.served.test_gate import FEW, own_policy
+from tests.q36eval.served.judging import REPOSITORY, Judged, judged
 
+POLICY = """
+name: own
+criteria:
+  - {id: intact, probe: weights, metric: integrity_faults,
+     margin: {kind: max_count, value: 0, source: x}, lanes: [structured, freeform]}
+  - {id: arguments, probe: served, metric: parser_faults, slice: arguments,
+     margin: {kind: max_count, value: 0, source: x}, lanes: [structured, freeform]}
+"""
+FEW = Plan(items=2, conversations=1, turns=2, load_requests=2, pressure_tokens=0)
 FEW_ASKED = ("--items", "2", "--concurrency", "2", "--pressure-tokens", "0")
+
+
+def own_policy(folder: Path) -> Policy:
+    """One criterion of the weights and one of what is served, as a file of that folder."""
+    (folder / "policy.yaml").write_text(POLICY, encoding="utf-8")
+    return read_policy(folder / "policy.yaml")
 
 
 @pytest.fixture
@@ -153,3 +171,52 @@ def test_another_amount_is_another_suite(kept: tuple[RunRecord, Path], local: En
         other = judged(address, tmp_path / "other", replace(FEW, turns=3), policy).run
     assert same.suites == run.suites
     assert other.suites != run.suites
+
+
+# -- in a gate what only an endpoint shows is one more probe: its figures are kept and decide, or are not measured
+
+
+def gated(state: Path, engine: EngineOptions) -> Judged:
+    gates = Gates(state, POLICY, probes=(ProbeName.WEIGHTS, ProbeName.SERVED), engine=engine, served=FEW)
+    return Judged(gates("bf16"), gates.history)
+
+
+def test_only_a_policy_that_judges_it_makes_a_gate_measure_it() -> None:
+    shipped = {name: read_policy(REPOSITORY / "data" / "policies" / f"{name}.yaml") for name in ("release", "served")}
+    assert probes_for(shipped["release"]) == ALL_PROBES
+    assert probes_for(shipped["served"]) == (*ALL_PROBES, ProbeName.SERVED)
+    assert {each.id for each in shipped["release"].criteria} < {each.id for each in shipped["served"].criteria}
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(("broken", "verdict"), [(False, Verdict.PASS), (True, Verdict.FAIL)])
+def test_an_endpoints_parser_decides_a_gate(local: Engine, tmp_path: Path, broken: bool, verdict: Verdict) -> None:
+    served = Chatting(local, faults=Faults(truncated_arguments=broken), max_logprobs=20)
+    with chatting(served) as address:
+        found = gated(tmp_path, EngineOptions(kind="openai", base_url=address, batch_rows=2))
+    assert found.report.verdict is verdict, found.report
+    measured = {each.key: each.value for each in found.history.measurements(found.run.id)}
+    assert measured["served.parser_faults[arguments]"] == (2.0 if broken else 0.0)
+    assert [reason.partition(":")[0] for reason in found.troubles] == ["eviction"]
+
+
+def test_what_is_no_endpoint_is_not_measured(tmp_path: Path) -> None:
+    report = gated(tmp_path, EngineOptions()).report
+    assert (report.verdict, report.exit_code) == (Verdict.INCONCLUSIVE, 3)
+    assert "is no endpoint" in next(each.reason for each in report.criteria if each.id == "arguments")
+
+
+@pytest.mark.parametrize(
+    ("items", "conversations", "most"), [(64, 16, None), (60, 15, None), (59, 15, 64), (64, 14, 64)]
+)
+def test_so_few_prompts_that_nothing_can_pass_are_told(
+    tmp_path: Path, items: int, conversations: int, most: int | None
+) -> None:
+    """Before a server is asked for minutes."""
+    policy = alone(read_policy(REPOSITORY / "data" / "policies" / "served.yaml"), against=True)
+    engine = EngineOptions(kind="openai", base_url="http://127.0.0.1:1/v1")
+    served = Plan(items=items, conversations=conversations)
+    gates = Gates(tmp_path, probes=(ProbeName.SERVED,), engine=engine, served=served)
+    told = too_few_asked(gates.request("bf16", policy=policy))
+    assert (told == "") == (most is None)
+    assert most is None or f"ask --items {most}." in told

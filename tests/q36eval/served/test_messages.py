@@ -30,6 +30,8 @@ CALL = f"<tool_call>\n<function=book>\n{PARAMETERS}\n</function>\n</tool_call>"
 GENERATION = GenerationSettings(decoding="greedy", max_new_tokens=64)
 RAW = f"Zamluvím to.\n</think>\n\n{CALL}"
 ARGUMENTS = '{"day": "pondělí", "people": 3}'
+UNFINISHED = ("Přemýšlím a nekončím", f"Dobře.\n</think>\n\n{CALL[:-30]}")
+"""What no parser can read rightly: the model is at fault."""
 
 
 def message(
@@ -54,6 +56,7 @@ def message(
         ("Hotovo.", Message(None, None, (), "stop"), False, {"content"}),
         ("Hotovo.", Message("Hotovo.<|im_end|>", None, (), "stop"), False, {"tags"}),
         ("Hotovo.", Message("Hotovo.", None, (("book", "{}"),), "tool_calls"), False, {"calls"}),
+        *((raw, Message(None, raw, (), "length"), True, set()) for raw in UNFINISHED),
         (
             "Dobře.\n</think>\n\nHotovo.",
             Message(None, "Dobře.\n</think>\n\nHotovo.", (), "stop"),
@@ -86,11 +89,6 @@ IMAGE = "<|image_pad|>"
 def test_what_a_server_never_sends_is_no_fault_of_its_parser(raw: str, content: str, kinds: set[str]) -> None:
     served = Message(content, None, (), "length")
     assert set(parser_faults(raw, served, TOOLS, thinking=False, special=[IMAGE])) == kinds
-
-
-@pytest.mark.parametrize("raw", ["Přemýšlím a nekončím", f"Dobře.\n</think>\n\n{CALL[:-30]}"])
-def test_nothing_is_asked_of_a_parser_where_the_model_is_at_fault(raw: str) -> None:
-    assert parser_faults(raw, Message(None, raw, (), "length"), TOOLS, thinking=True) == {}
 
 
 def case(name: str | None = "book", arguments: dict[str, Any] | None = None) -> Case:

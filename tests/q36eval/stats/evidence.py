@@ -29,6 +29,19 @@ def items(
     )
 
 
+def taken(clusters: Clusters, rows: Sequence[int]) -> Clusters:
+    """Those rows of every column, in that order, with their blocks."""
+    columns: dict[str, Any] = {
+        name: tuple(column[row] for row in rows)
+        for name in ("units", "branch", "reference", "errored", "names", "families")
+        if (column := getattr(clusters, name)) is not None
+    }
+    if clusters.schedule is not None:
+        blocks = tuple(clusters.schedule.blocks[row] for row in rows)
+        columns["schedule"] = clusters.schedule.model_copy(update={"blocks": blocks})
+    return clusters.model_copy(update=columns)
+
+
 def bounds_that_decide(clusters: Clusters, estimator: Estimator) -> Interval:
     """The bounds of the effect, once each agrees with the p-values of margins just within and just beyond it."""
     bounds = summarize(clusters, estimator)[3]

@@ -123,11 +123,9 @@ def test_recovery_decides_identical_and_three_margins_worse() -> None:
 
 def test_direction_turns_the_loss_around() -> None:
     branch, reference = [1] * 60 + [0] * 40, [0] * 100
-    worse = margin_test(
-        items(branch, reference), "paired_mean", Limit("max_increase", 0.05), direction=Direction.LOWER_IS_BETTER
-    )
-    better = margin_test(
-        items(branch, reference), "paired_mean", Limit("max_increase", 0.05), direction=Direction.HIGHER_IS_BETTER
+    worse, better = (
+        margin_test(items(branch, reference), "paired_mean", Limit("max_increase", 0.05), direction=direction)
+        for direction in (Direction.LOWER_IS_BETTER, Direction.HIGHER_IS_BETTER)
     )
     assert worse.loss == pytest.approx(0.6)
     assert worse.p_fail < 1e-6
@@ -136,21 +134,20 @@ def test_direction_turns_the_loss_around() -> None:
 
 
 def test_errored_items_count_worst_for_pass_and_best_for_fail() -> None:
-    n = 400
-    clean = items([0] * n, [0] * n)
-    errored = items([0] * n, [0] * n, errored=[1] * 4 + [0] * (n - 4))
-    limit = Limit("max_increase", 0.03)
-    lower = Direction.LOWER_IS_BETTER
-    assert (
-        margin_test(errored, "paired_mean", limit, direction=lower).p_pass
-        > 100 * margin_test(clean, "paired_mean", limit, direction=lower).p_pass
+    clean, errored, too_many = (
+        margin_test(
+            items([0] * 400, [0] * 400, errored=[1] * lost + [0] * (400 - lost)),
+            "paired_mean",
+            Limit("max_increase", 0.03),
+            direction=Direction.LOWER_IS_BETTER,
+        )
+        for lost in (0, 4, 5)
     )
-    assert margin_test(errored, "paired_mean", limit, direction=lower).p_fail == 1.0
-    too_many = items([0] * n, [0] * n, errored=[1] * 5 + [0] * (n - 5))
-    judged = margin_test(too_many, "paired_mean", limit, direction=lower)
-    assert judged.p_pass == judged.p_fail == 1.0
-    assert judged.not_measured.code == "errored"
-    assert "5 of 400" in judged.not_measured.text
+    assert errored.p_pass > 100 * clean.p_pass
+    assert errored.p_fail == 1.0
+    assert too_many.p_pass == too_many.p_fail == 1.0
+    assert too_many.not_measured.code == "errored"
+    assert "5 of 400" in too_many.not_measured.text
 
 
 def test_degenerate_evidence_never_passes() -> None:

@@ -1,6 +1,8 @@
 """The exact paired test: against naive enumeration, its size, its order, and evidence that allows no exact test."""
 
 import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from functools import partial
 from itertools import product
 
@@ -8,15 +10,103 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 from scipy.optimize import brentq, minimize_scalar
 from scipy.stats import binomtest, multinomial
 
 from q36eval.records import Clusters, Direction
-from q36eval.stats import as_expected, can_show, margin_test, summarize
+from q36eval.stats import as_expected, can_show, margin_test, proportion_interval, summarize
 from q36eval.stats._pairs import NUISANCE, ExactDifference
 from tests.profiles import sized
 from tests.q36eval.stats.evidence import Margin, items
-from tests.q36eval.stats.paired_outcomes import Verdicts, distribution, mixtures
+
+Array = NDArray[np.float64]
+Rates = Sequence[tuple[int, float, float]]
+"""Of each stratum: items, the rate of failing on the branch alone, and that on the reference alone."""
+
+ALPHA = 0.025
+
+
+# -- outcomes of paired items, computed exactly: how probable each is, and which of them PASS or FAIL a margin
+
+
+def distribution(rates: Rates) -> Array:
+    """P(worse = i, better = j) [n + 1, n + 1] of independent items, from their generating function by an FFT."""
+    n = sum(count for count, _, _ in rates)
+    roots = np.exp(-2j * np.pi * np.arange(n + 1) / (n + 1)) - 1.0
+    product = np.ones((n + 1, n + 1), dtype=np.complex128)
+    for count, worse, better in rates:
+        product *= (1.0 + worse * roots[:, None] + better * roots[None, :]) ** count
+    # what rounding leaves of impossible outcomes may be negative
+    return np.maximum(np.fft.ifft2(product).real, 0.0)
+
+
+def refuting(n: int, margin: float, most_better: int) -> NDArray[np.bool_]:
+    """Outcomes [n + 1, n + 1] (worse, better) that refute a loss of `margin` or more, up to `most_better`.
+
+    By the staircase that they are bounded by; more `better` ones than that are taken to refute nothing.
+    """
+    refutes = np.zeros((n + 1, n + 1), dtype=np.bool_)
+    worse = 0
+    for better in range(min(n, most_better) + 1):
+        while worse + better <= n and ExactDifference(worse, better, n).p_at_least(margin) <= ALPHA:
+            worse += 1
+        refutes[: min(worse, n - better + 1), better] = True
+        worse = max(0, min(worse, n - better - 1))
+    return refutes
+
+
+@dataclass(frozen=True)
+class Verdicts:
+    """Outcomes of n items that PASS, and that FAIL, a margin."""
+
+    passing: NDArray[np.bool_]
+    failing: NDArray[np.bool_]
+
+    @classmethod
+    def of(cls, n: int, margin: float, most_rate: float) -> "Verdicts":
+        """All that matter while neither rate exceeds `most_rate`."""
+        most = int(n * most_rate + 8 * (n * most_rate) ** 0.5 + 8)
+        return cls(refuting(n, margin, most), refuting(n, -margin, most).T)
+
+    def rates(self, rates: Rates) -> tuple[float, float]:
+        """The probabilities of PASS and FAIL."""
+        chances = distribution(rates)
+        return float(chances[self.passing].sum()), float(chances[self.failing].sum())
+
+
+def mixtures(n: int, margin: float, better: float, rng: np.random.Generator, drawn: int) -> Iterator[tuple[str, Rates]]:
+    """Strata that differ, all with a mean loss of `margin` and a mean rate of `better` or, by rounding, nearly so."""
+    worse, quarter = better + margin, n // 4
+    rest = n - quarter
+    share = n / quarter
+    yield "all alike", [(n, worse, better)]
+    yield "a quarter holds all of the loss", [(quarter, better + share * margin, better), (rest, better, better)]
+    yield "a quarter holds all that differs", [(quarter, share * worse, share * better), (rest, 0.0, 0.0)]
+    half = n // 2
+    halves = worse * n / half, better * n / (n - half)
+    yield "one half gets worse, the other better", [(half, halves[0], 0.0), (n - half, 0.0, halves[1])]
+    for differing in (0.25, 0.5, 0.75, 1.0):
+        some = round(n * (worse + better) / differing)
+        lost = n * margin / some
+        if some < n and lost <= differing:
+            rates = (differing + lost) / 2, (differing - lost) / 2
+            yield f"{differing:.0%} of some items differ, no others", [(some, *rates), (n - some, 0.0, 0.0)]
+    sure = round(n * margin)
+    yield (
+        "some always fail, the others go either way",
+        [
+            (sure, 1.0, 0.0),
+            (n - sure, (n * worse - sure) / (n - sure), n * better / (n - sure)),
+        ],
+    )
+    for number in range(drawn):
+        weights = rng.dirichlet(np.full(8, 0.4), size=2) * 8
+        counts = [n // 8 + (k < n % 8) for k in range(8)]
+        columns = [w / np.dot(w, counts) * n * rate for w, rate in zip(weights, (worse, better), strict=True)]
+        if (columns[0] + columns[1]).max() <= 1.0:
+            yield f"random {number}", list(zip(counts, *columns, strict=True))
+
 
 LOWER, HIGHER = Direction.LOWER_IS_BETTER, Direction.HIGHER_IS_BETTER
 Limit = partial(Margin, "max_increase")
@@ -160,7 +250,7 @@ def test_pooled_strata_err_hardly_more_often_than_items_that_are_alike() -> None
     # the distribution that says so, against drawn items
     rng = np.random.default_rng(2)
     rates = [(60, 0.1, 0.03), (60, 0.0, 0.01)]
-    drawn = sum(rng.multinomial(items, (w, b, 1 - w - b), size=40_000) for items, w, b in rates)
+    drawn = sum(rng.multinomial(count, (w, b, 1 - w - b), size=40_000) for count, w, b in rates)
     worse, equal = distribution(rates)[:, 0].sum(), (drawn[:, 1] == 0).mean()
     assert worse == pytest.approx(equal, abs=4 * (equal * (1 - equal) / 40_000) ** 0.5)
 
@@ -221,3 +311,36 @@ def test_what_can_be_shown_is_what_the_exact_test_shows() -> None:
     shows = partial(can_show, expected, confidence=0.975, direction=Direction.HIGHER_IS_BETTER)
     assert shows(Limit(0.0373), estimator="paired_proportions")
     assert not shows(Limit(0.0373 / 0.85), estimator="paired_mean")
+
+
+# -- the interval of one rate, against scipy's, and what it makes of errored items and of none
+
+
+@pytest.mark.parametrize(("count", "n"), [(0, 200), (1, 200), (7, 50), (49, 50), (50, 50), (0, 1)])
+def test_it_is_clopper_and_pearsons(count: int, n: int) -> None:
+    for level in (0.8, 0.95):
+        found, expected = proportion_interval(count, n, level), binomtest(count, n).proportion_ci(level, "exact")
+        assert (found.lower, found.upper) == (pytest.approx(expected.low), pytest.approx(expected.high))
+        assert (found.level, found.method) == (level, "Clopper-Pearson")
+
+
+def test_errored_items_could_have_been_either_and_nothing_scored_has_no_rate() -> None:
+    found = proportion_interval(3, 98, errored=2)
+    assert found.lower == proportion_interval(3, 100).lower
+    assert found.upper == proportion_interval(5, 100).upper
+    nothing = proportion_interval(0, 0, errored=4)
+    assert math.isnan(nothing.lower)
+    assert math.isnan(nothing.upper)
+    assert nothing.method == "none: no item was scored"
+    for count, n, errored in ((3, 2, 0), (-1, 2, 0), (1, 2, -1)):
+        with pytest.raises(ValueError, match="is no proportion"):
+            proportion_interval(count, n, errored=errored)
+
+
+def test_strata_of_other_rates_are_covered_too() -> None:
+    rng = np.random.default_rng(3)
+    for rates in ([0.0, 0.0, 0.0, 0.2], [0.01, 0.02, 0.05, 0.12], [0.05] * 4):
+        counts = sum(rng.binomial(50, rate, 20_000) for rate in rates)
+        bounds = {count: proportion_interval(int(count), 200) for count in np.unique(counts)}
+        missed = np.array([[bounds[c].lower > 0.05, bounds[c].upper < 0.05] for c in counts]).mean(axis=0)
+        assert missed.max() <= 0.025 + 3 * (0.025 / 20_000) ** 0.5

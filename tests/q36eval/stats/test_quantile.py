@@ -46,15 +46,12 @@ def test_each_bound_misses_about_what_it_promises_on_lognormal_documents(quantil
     assert np.mean(widths) < 0.8
 
 
-def test_the_estimate_is_the_inverse_of_the_empirical_distribution() -> None:
+def test_the_estimate_and_the_counts_above_are_those_of_naive_ones() -> None:
     values, owner = corpus(np.random.default_rng(32), 30)
     for quantile in (0.5, 0.9, 0.99, 0.999):
         expected = np.quantile(values, quantile, method="inverted_cdf")
         estimate, clusters = quantile_clusters(values, owner, (0,) * 30, quantile)
         assert estimate == expected == summarize(clusters, "quantile")[0]
-
-
-def test_counts_above_are_those_of_a_naive_count() -> None:
     rng = np.random.default_rng(33)
     values, owner = rng.integers(0, 9, 200).astype(float), rng.integers(0, 7, 200)
     values[3] = math.inf
@@ -107,15 +104,12 @@ def test_a_quantile_that_hangs_on_few_clusters_has_no_upper_bound() -> None:
     assert (lone[3].lower, lone[3].upper) == (0.0, math.inf)
 
 
-def test_equal_units_have_exact_bounds() -> None:
+def test_equal_units_have_exact_bounds_and_what_is_no_number_lies_above_everything() -> None:
     zero = evidence(np.zeros(2000), np.repeat(np.arange(20), 100), 0.99)
     value, _, _, interval = summarize(zero, "quantile")
     assert (value, interval.lower, interval.upper) == (0.0, 0.0, 0.0)
     assert margin_test(zero, "quantile", Limit(0.014)).p_pass == 0.0
     assert margin_test(zero, "quantile", Limit(0.0)).p_pass == 1.0
-
-
-def test_what_is_no_number_lies_above_everything() -> None:
     values, owner = corpus(np.random.default_rng(38), 40)
     values[owner < 30] = np.where(np.arange((owner < 30).sum()) % 40 == 0, math.nan, values[owner < 30])
     value, _, _, interval = summarize(evidence(values, owner, 0.99), "quantile")

@@ -10,14 +10,13 @@ from typing import Any
 import pytest
 
 from q36eval.app.targets import load_family
-from q36eval.config import Family, Paths
+from q36eval.config import Paths
 from q36eval.engines import Engine
-from q36eval.gate import Policy
 from q36eval.gate.policy_file import read_policy
 from q36eval.history import History
-from q36eval.watch.service import Setting
+from q36eval.watch.service import Setting, Watch
 from q36eval.watch.settings import Alarm, Amounts, BackOff, Deployment
-from tests.q36eval.openai.server import SANDBOX, opened, serving
+from tests.q36eval.openai.server import SANDBOX, serving
 from tests.q36eval.served.chat_server import ChatHandler, Chatting
 
 PATHS = Paths.default()
@@ -35,8 +34,8 @@ QUICK = Alarm(
 class Clock:
     """Stands still until it is moved."""
 
-    def __init__(self) -> None:
-        self.time = datetime(2026, 11, 20, 12, tzinfo=UTC)
+    def __init__(self, hour: int = 12, minute: int = 0) -> None:
+        self.time = datetime(2026, 11, 20, hour, minute, tzinfo=UTC)
 
     def now(self) -> datetime:
         return self.time
@@ -76,10 +75,11 @@ class Counting(ChatHandler):
 
 
 class Place:
-    """A served model whose weights can be exchanged, and what it was sent."""
+    """A served model whose weights can be exchanged, what it was sent, and watches of it by a clock of the test."""
 
-    def __init__(self, served: Chatting, address: str, handler: type[Counting]) -> None:
+    def __init__(self, served: Chatting, address: str, handler: type[Counting], **setting: Any) -> None:
         self.served, self.address, self.seen, self.refusing = served, address, handler.seen, handler.refusing
+        self.clock, self.setting = Clock(), setting
 
     def exchange(self, engine: Engine) -> None:
         """Serve other weights under the same name, as a bad rollout does."""
@@ -93,43 +93,29 @@ class Place:
         given |= {"back_off": BackOff(latency_floor_s=60.0)}  # how busy this machine is decides nothing
         return Deployment(**(given | fields))
 
+    def watch(
+        self,
+        deployment: Deployment | None = None,
+        log: Callable[[str], object] = lambda _: None,
+        *,
+        recalibrate: bool = False,
+        **fields: Any,
+    ) -> Watch:
+        """A watch of it, with state and history of the test's own."""
+        setting = Setting(**({"deployment": deployment or self.deployment()} | self.setting | fields))
+        return Watch(setting, log, self.clock.now, recalibrate=recalibrate)
+
 
 @pytest.fixture(scope="module")
-def good() -> Engine:
-    """The model that is served."""
-    return opened(SANDBOX)
+def setting() -> dict[str, Any]:
+    """What every watch is set to."""
+    return {"family": load_family(None, PATHS), "policy": read_policy(PATHS.policies / "watch.yaml"), "folder": SANDBOX}
 
 
 @pytest.fixture
-def place(good: Engine) -> Iterator[Place]:
+def place(local: Engine, setting: dict[str, Any], tmp_path: Path) -> Iterator[Place]:
     handler: Any = type("Handler", (Counting,), {"seen": {"requests": 0, "tokens": 0}, "refusing": {}})
-    served = Chatting(good)
+    served = Chatting(local)
+    kept = {"state": tmp_path / "watch", "open_history": lambda: History.open(tmp_path / "history.sqlite")}
     with serving(served, handles=handler) as address:
-        yield Place(served, address, handler)
-
-
-@pytest.fixture
-def clock() -> Clock:
-    return Clock()
-
-
-@pytest.fixture(scope="module")
-def policy() -> Policy:
-    return read_policy(PATHS.policies / "watch.yaml")
-
-
-@pytest.fixture(scope="module")
-def family() -> Family:
-    return load_family(None, PATHS)
-
-
-@pytest.fixture
-def setting(tmp_path: Path, policy: Policy, family: Family) -> Callable[..., Setting]:
-    """A watch of a deployment, with its own state and history below the test's folder."""
-
-    def made(deployment: Deployment, **fields: Any) -> Setting:
-        given: dict[str, Any] = {"deployment": deployment, "family": family, "policy": policy, "folder": SANDBOX}
-        given |= {"state": tmp_path / "watch", "open_history": lambda: History.open(tmp_path / "history.sqlite")}
-        return Setting(**(given | fields))
-
-    return made
+        yield Place(served, address, handler, **setting, **kept)

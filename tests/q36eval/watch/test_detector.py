@@ -49,17 +49,14 @@ def test_a_round_is_one_bet_whatever_its_items_have_in_common(share: int) -> Non
 
 
 @pytest.mark.parametrize("share", range(len(SHARES)))
-def test_items_with_quiet_shares_of_their_own_have_expectation_one_together(share: int) -> None:
+def test_items_of_different_quiet_shares_and_rounds_against_recovery_have_expectation_one(share: int) -> None:
     quiet = (0.02, 0.3, 0.6)
     mean = 0.0
     for items in product([False, True], repeat=3):
         chances = (rate if lost else 1.0 - rate for lost, rate in zip(items, quiet, strict=True))
         mean += math.prod(chances) * math.exp(mixed_bets(list(zip(items, quiet, strict=True)))[share])
     assert mean == pytest.approx(1.0)
-
-
-@pytest.mark.parametrize("share", range(len(SHARES)))
-def test_against_recovery_a_round_has_expectation_one_at_the_damaged_rate(share: int) -> None:
+    # against recovery, at the damaged rate
     mean = sum(chance(i, 0.3) * math.exp(recovery_bets(i, 0.3)[share]) for i in product([False, True], repeat=5))
     assert mean == pytest.approx(1.0)
 

@@ -96,14 +96,11 @@ def test_what_errored_is_neither_lost_nor_kept(quiet: State) -> None:
     assert (state.detectors, events) == (quiet.detectors, [])
 
 
-def test_what_the_baseline_cannot_do_is_not_watched() -> None:
+def test_what_the_baseline_cannot_do_is_not_watched_confirms_nothing_and_hinders_no_recovery() -> None:
     state, _ = rounds(State(), range(24), lost=PROMPTS[:1], slices=["families"])
     assert "families" not in state.quiet
     assert PROMPTS[0] not in state.watched
     assert rounds(state, range(12, 40), lost=PROMPTS[:1], slices=["families"])[1] == []
-
-
-def test_prompts_that_the_baseline_answers_wrong_confirm_nothing_and_do_not_hinder_recovery() -> None:
     wrong = PROMPTS[:12]
     state, _ = rounds(State(), range(24), lost=wrong)
     state, kinds = rounds(state, range(24, 25), lost=wrong, slices=["families"])
@@ -124,7 +121,7 @@ def test_required_prompts_count_as_measured_where_they_are_watched_and_enough_ar
     assert scored["families"] == 8
 
 
-def test_rounds_that_follow_at_once_confirm_nothing_and_later_ones_do(quiet: State) -> None:
+def test_neither_rounds_that_follow_at_once_nor_one_more_bad_time_confirm_anything(quiet: State) -> None:
     state, _ = after(quiet, items_of(24, slices=["families", "kl"]), 24)
     for again in range(10):  # the same minutes, and so the same condition
         items = items_of(100 + again, slices=["families", "kl"], fresh=True)
@@ -132,9 +129,7 @@ def test_rounds_that_follow_at_once_confirm_nothing_and_later_ones_do(quiet: Sta
         state, events = advance(state, items, ALARM, THRESHOLD, at, all_seen=True)
         assert events == []
     assert rounds(state, range(25, 28), slices=["families", "kl"], fresh=True)[1] == [EventKind.CONFIRMED]
-
-
-def test_one_more_bad_time_confirms_nothing_however_many_items_it_loses(quiet: State) -> None:
+    # one more bad time, however many items it loses
     state, _ = rounds(quiet, range(24, 25), slices=["families"])
     kinds = list[EventKind]()
     for numbers, lost in ((range(25, 26), []), (range(26, 27), ["families"]), (range(27, 45), [])):
