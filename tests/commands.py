@@ -12,8 +12,10 @@ from unittest import mock
 import click
 
 
-def q36eval(*arguments: str, state: Path, **environment: str) -> subprocess.CompletedProcess[str]:
-    """What the program of that name does with these arguments, its exit code, and what it wrote."""
+def q36eval(
+    *arguments: str, state: Path, code: int | None = None, **environment: str
+) -> subprocess.CompletedProcess[str]:
+    """What the program of that name does with these arguments, its exit code, which is `code`, and what it wrote."""
     from q36eval.app.cli import main
 
     out, err = io.StringIO(), io.StringIO()
@@ -26,9 +28,16 @@ def q36eval(*arguments: str, state: Path, **environment: str) -> subprocess.Comp
         try:
             main()
         except SystemExit as left:
-            code = left.code
-    assert isinstance(code, int)
-    return subprocess.CompletedProcess(arguments, code, out.getvalue(), err.getvalue())
+            ended = left.code
+    assert isinstance(ended, int)
+    assert code in (None, ended), err.getvalue()
+    return subprocess.CompletedProcess(arguments, ended, out.getvalue(), err.getvalue())
+
+
+def program(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """The real program in a process of its own."""
+    command = [sys.executable, "-c", "from q36eval.app.cli import main; main()", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, env={**os.environ, **environment}, check=False)
 
 
 def command_tree() -> dict[str, click.Command]:

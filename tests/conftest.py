@@ -4,12 +4,16 @@ import gc
 import os
 import signal
 import time
+from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import is_hypothesis_test, settings
 
 from tests.areas import LEAST, Areas, least_numbers
 from tests.profiles import LONG, UNTIL
+
+SANDBOX = Path(__file__).parents[1] / "data" / "sandbox" / "bf16"
 
 # examples of the quick profile are the same each time; those of the long one are new
 settings.register_profile("quick", derandomize=True, deadline=None)
@@ -48,6 +52,14 @@ def pytest_collection_finish() -> None:
 def pytest_runtest_setup() -> None:
     if time.time() > UNTIL:
         pytest.skip("out of time")
+
+
+@pytest.fixture(scope="session")
+def tokenizer() -> Any:
+    """The sandbox's; not to be changed."""
+    from transformers import AutoTokenizer
+
+    return AutoTokenizer.from_pretrained(SANDBOX, local_files_only=True)
 
 
 @pytest.fixture(autouse=True)

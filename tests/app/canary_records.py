@@ -3,6 +3,7 @@
 from typing import Any
 
 from q36eval.records import Answer, ItemOutcome, ProbeName
+from tests.outcomes import outcome
 
 HOSTILE = "<script>alert(1)</script> [bold red]x[/] \x1b[31m\x07\u202e"
 DIVERGENCE = {"position": 1, "said": " B", "top": [[" B", -0.1], [" A", -2.4]]}
@@ -32,17 +33,9 @@ def item(
     name: str, reference: Answer, branch: Answer, *, must_pass: bool = False, group: str | None = None
 ) -> ItemOutcome:
     """One question asked of both."""
-    return ItemOutcome(
-        probe=ProbeName.CANARIES,
-        group=group or name.split("/")[0],
-        item_key=name.rjust(64, "0"),
-        cluster=name,
-        prompt=f"Kde je to levnější, {name}?",
-        expected="levnější je B",
-        must_pass=must_pass,
-        branch=branch,
-        reference=reference,
-    )
+    asked = {"prompt": f"Kde je to levnější, {name}?", "expected": "levnější je B", "must_pass": must_pass}
+    key = {"item_key": name.rjust(64, "0"), "group": group or name.split("/")[0]}
+    return outcome(ProbeName.CANARIES, name, branch, reference, **key, **asked)
 
 
 def outcomes() -> list[ItemOutcome]:

@@ -7,19 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from q36eval.app.targets import load_family, resolve
 from q36eval.config import Paths
 from q36eval.history import History
 from q36eval.kl.corpus import CorpusDocument, load_corpus
 from q36eval.kl.probe import KLProbe
-from q36eval.probes import Progress
 from q36eval.records import ProbeName
-from q36eval.run.measure import measure
-from q36eval.run.request import Request
+from tests.app.judged_runs import open_history
+from tests.app.sandbox_gates import REPOSITORY, Gates
 from tests.app.weights_gates import POLICY, SKIPPING
 from tests.once import built_once
-
-REPOSITORY = Path(__file__).parents[2]
 
 
 @contextmanager
@@ -57,13 +53,9 @@ def with_reference(
     """
 
     def build(state: Path) -> None:
-        paths = Paths(REPOSITORY, state)
-        family = load_family(None, paths)
-        bf16 = resolve("bf16", family, paths)
-        request = Request(family, bf16, bf16, "sandbox", policy=None, probes=(ProbeName.KL,))
         with three_documents(), pytest.MonkeyPatch.context() as patch:
             patch.setattr("q36eval.run.preflight.build_probes", lambda *_: [KLProbe(some_documents)])
-            measure(request, paths, History.open(paths.history), Progress())
+            Gates(state, probes=(ProbeName.KL,))("bf16")
 
     captured = built_once(tmp_path_factory, "reference", build)
 
@@ -72,6 +64,11 @@ def with_reference(
         return state
 
     return start
+
+
+@pytest.fixture
+def history(tmp_path: Path) -> History:
+    return open_history(tmp_path)
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ from datetime import date
 from pathlib import Path
 
 from q36eval.canaries.outcomes import question_name
-from q36eval.gate import Policy, Stage, StageState
+from q36eval.gate import GateReport, Policy, Stage, StageState
 from q36eval.gate.declaration import DECLARED, declaration
 from q36eval.history import History, RunRecord
 from q36eval.history.decisions import circumstances_on, decided, evidence_of
@@ -19,6 +19,7 @@ from q36eval.records import (
     ProbeFailure,
     ProbeName,
 )
+from tests.outcomes import outcome
 from tests.q36eval.gate.evidence import accuracy, census, failure_rate, measurement, named, only, small_policy
 
 ITEMS = 200
@@ -45,14 +46,13 @@ def measured(broken: int) -> list[Measurement]:
 def items_of(broken: int) -> list[ItemOutcome]:
     """The outcomes that `measured` is of: 200 questions, of which both sides get 180 right, and 200 tool calls."""
     return [
-        ItemOutcome(
-            probe=probe,
+        outcome(
+            probe,
+            f"{group} {number}",
+            Answer(score=score(number), text="!"),
+            Answer(score=reference(number), text="!"),
             group=group,
-            item_key=f"{group} {number}",
-            cluster=f"{group} {number}",
             prompt="?",
-            branch=Answer(score=score(number), text="!"),
-            reference=Answer(score=reference(number), text="!"),
         )
         for probe, group, score, reference in (
             (ProbeName.EVALS, "mmlu", lambda n: float(n < 180), lambda n: float(n < 180)),
@@ -65,6 +65,11 @@ def items_of(broken: int) -> list[ItemOutcome]:
 def open_history(state: Path) -> History:
     state.mkdir(parents=True, exist_ok=True)
     return History.open(state / "history.sqlite")
+
+
+def report_of(run: RunRecord) -> GateReport:
+    assert run.report is not None
+    return run.report
 
 
 def judge_run(
@@ -123,15 +128,14 @@ def judge_flips(history: History, flipped: dict[str, int], *, family: str = "san
     right = Answer(score=1.0, text="Shop A.", detail={"divergence": PARTING, "repeats": [{"score": 1.0}]})
     wrong = Answer(score=0.0, text="Shop B.", detail={"divergence": OTHER, "repeats": [{"score": 0.0}]})
     asked = [
-        ItemOutcome(
-            probe=ProbeName.CANARIES,
-            group=canary,
+        outcome(
+            ProbeName.CANARIES,
+            f"{canary}/{number}",
+            wrong if number < lost else right,
+            right,
             item_key=f"{canary} {number}",
-            cluster=f"{canary}/{number}",
             prompt="Which shop is cheaper?",
             must_pass=True,
-            branch=wrong if number < lost else right,
-            reference=right,
         )
         for canary, lost in flipped.items()
         for number in range(20)

@@ -1,5 +1,7 @@
-"""Gates of the sandbox's branches within this process, in a state of their own."""
+"""Gates of the sandbox's branches within this process, in a state of their own; branches that a test damages."""
 
+import shutil
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,20 +13,41 @@ from q36eval.history import History, RunRecord
 from q36eval.probes import Progress
 from q36eval.run.measure import measure
 from q36eval.run.request import Request, Target
+from tests.q36eval.checkpoints.inspection.damage import Damage, edit_json
 
 REPOSITORY = Path(__file__).parents[2]
 SANDBOX = REPOSITORY / "data" / "sandbox"
 
 
-class Heard(Progress):
-    """Writes down the stages and the notes that it is told."""
+def copied(source: Path, target: Path, damage: Damage = lambda folder: None) -> Path:
+    """A copy of a checkpoint's folder, damaged."""
+    shutil.copytree(source, target)
+    damage(target)
+    return target
 
-    def __init__(self) -> None:
+
+def two_tokens_swapped(folder: Path) -> None:
+    """Another tokenizer, of as many tokens."""
+
+    def swap(tokenizer: dict[str, Any]) -> None:
+        vocabulary = tokenizer["model"]["vocab"]
+        one, other = list(vocabulary)[300:302]
+        vocabulary[one], vocabulary[other] = vocabulary[other], vocabulary[one]
+
+    edit_json(folder, "tokenizer.json", swap)
+
+
+class Heard(Progress):
+    """Writes down the stages and the notes that it is told, and calls back when a stage begins."""
+
+    def __init__(self, begun: Callable[[str], object] = lambda title: None) -> None:
+        self._begun = begun
         self.stages: list[str] = []
         self.said: list[str] = []
 
     def stage(self, title: str, total: int) -> None:
         self.stages.append(title)
+        self._begun(title)
 
     def note(self, sentence: str) -> None:
         self.said.append(sentence)

@@ -3,7 +3,6 @@
 import json
 import os
 import re
-import shutil
 import signal
 import stat
 import subprocess
@@ -16,10 +15,10 @@ import pytest
 import yaml
 
 from q36eval.app.cli.gate import gate
+from tests.app.sandbox_gates import REPOSITORY, copied
 from tests.app.weights_gates import POLICY
 from tests.branches import folder_of
 
-REPOSITORY = Path(__file__).parents[2]
 ACTION = REPOSITORY / ".github" / "actions" / "gate"
 EXPRESSION = re.compile(r"\$\{\{\s*(.*?)\s*\}\}")
 
@@ -112,8 +111,7 @@ def test_every_input_reaches_the_gate_and_every_output_is_set(action: dict[str, 
 def test_a_damaged_branch_fails_the_job_after_its_reports_are_kept(
     action: dict[str, Any], program: Path, tmp_path: Path
 ) -> None:
-    damaged, policy = tmp_path / "release candidate", tmp_path / "weights.yaml"
-    shutil.copytree(folder_of("main"), damaged)
+    damaged, policy = copied(folder_of("main"), tmp_path / "release candidate"), tmp_path / "weights.yaml"
     os.truncate(damaged / "model.safetensors", 1_000_000)
     policy.write_text(POLICY)
     inputs = {

@@ -80,8 +80,7 @@ def test_a_blessed_run_of_another_reference_or_suite_is_not_compared_with(
     assert why in mmlu.reason
 
 
-def test_what_stops_the_asking_looks_at_the_same_as_the_decision(tmp_path: Path) -> None:
-    history = open_history(tmp_path)
+def test_what_stops_the_asking_looks_at_the_same_as_the_decision(history: History, tmp_path: Path) -> None:
     circumstances = Circumstances(on=date(2026, 3, 1), blessed_run=measured_run(history, suites=SUITES | {"kl": "0"}))
     run = history.get_run(measured_run(history))
     request = Request(FAMILY, Target("main", tmp_path), None, "sandbox", held_against())
@@ -91,9 +90,8 @@ def test_what_stops_the_asking_looks_at_the_same_as_the_decision(tmp_path: Path)
     assert rule.blessed == blessed_beside(history, circumstances.blessed_run, SUITES, IDENTITY).measurements
 
 
-def test_a_run_that_began_exhaustively_is_resumed_so(tmp_path: Path) -> None:
+def test_a_run_that_began_exhaustively_is_resumed_so(history: History, tmp_path: Path) -> None:
     """Its record, and the model card made from it, say that every item was asked."""
-    history = open_history(tmp_path)
     request = Request(FAMILY, Target("main", tmp_path), None, "sandbox", held_against())
     rules = [
         stopping_rule(request, history, history.get_run(run), IDENTITY, Circumstances(on=date(2026, 3, 1)))

@@ -3,7 +3,6 @@
 import json
 import os
 import resource
-import shutil
 import signal
 import subprocess
 import sys
@@ -17,17 +16,13 @@ from q36eval.checkpoints import load_model
 from q36eval.history import RunState
 from q36eval.records import Verdict
 from tests import commands, forked
-from tests.app.weights_gates import POLICY, flip, runs, said
+from tests.app.sandbox_gates import REPOSITORY, copied
+from tests.app.weights_gates import POLICY, flip, kl, runs, said
 from tests.branches import folder_of
 from tests.small_corpus import write_corpus
 
-REPOSITORY = Path(__file__).parents[2]
 WEIGHTS = "model.safetensors"
 COMMAND = [sys.executable, "-c", "from q36eval.app.cli import main; main()"]
-KL = """
-  - {id: kl, probe: kl, metric: kl_divergence,
-     margin: {kind: max_value, value: 0.5, source: x}, lanes: [structured, freeform]}
-"""
 
 
 @pytest.fixture
@@ -37,16 +32,12 @@ def small(tmp_path: Path) -> tuple[str, ...]:
     lines = [line for file in sorted(folder.glob("*.jsonl")) for line in file.read_text("utf-8").splitlines()]
     corpus = write_corpus(tmp_path, [json.loads(line) for line in sorted(lines, key=len)[:40]])
     policy = tmp_path / "kl.yaml"
-    policy.write_text(POLICY + KL)
+    policy.write_text(POLICY + kl(0.5))
     return ("--policy", str(policy), "--corpus", str(corpus), "--skip", "evals", "--skip", "canaries")
 
 
-def copy(tmp_path: Path, name: str = "main") -> Path:
-    return Path(shutil.copytree(folder_of(name), tmp_path / name))
-
-
 def test_a_limit_on_open_files_is_no_fault_of_the_branch(tmp_path: Path, weights: tuple[str, ...]) -> None:
-    branch, state, stderr = copy(tmp_path), tmp_path / "state", tmp_path / "stderr"
+    branch, state, stderr = copied(folder_of("main"), tmp_path / "main"), tmp_path / "state", tmp_path / "stderr"
     for number in range(100):
         (branch / f"model-{number:05}-of-00100.safetensors").write_bytes(b"")
 
@@ -76,7 +67,7 @@ def test_a_policy_of_billions_of_values_is_refused_within_little_memory(tmp_path
 
 
 def test_code_that_a_branch_brings_is_never_run(tmp_path: Path, weights: tuple[str, ...]) -> None:
-    branch, ran = copy(tmp_path), tmp_path / "ran"
+    branch, ran = copied(folder_of("main"), tmp_path / "main"), tmp_path / "ran"
     (branch / "modeling.py").write_text(f"open({str(ran)!r}, 'w').write('ran')\n")
     config = json.loads((branch / "config.json").read_text())
     config["auto_map"] = {"AutoModelForCausalLM": "modeling.Model", "AutoConfig": "modeling.Config"}
@@ -87,7 +78,7 @@ def test_code_that_a_branch_brings_is_never_run(tmp_path: Path, weights: tuple[s
 
 
 def test_a_pickle_in_place_of_the_weights_is_never_unpickled(tmp_path: Path, weights: tuple[str, ...]) -> None:
-    branch, ran = copy(tmp_path), tmp_path / "ran"
+    branch, ran = copied(folder_of("main"), tmp_path / "main"), tmp_path / "ran"
     (branch / WEIGHTS).unlink()
     (branch / "pytorch_model.bin").write_bytes(f"cos\nsystem\n(S'touch {ran}'\ntR.".encode())
     assert commands.q36eval("gate", "--branch", str(branch), *weights, state=tmp_path / "state").returncode == 1
@@ -99,8 +90,7 @@ def test_a_link_to_itself_is_one_sentence(option: str, tmp_path: Path) -> None:
     loop = tmp_path / "loop.yaml"
     loop.symlink_to(loop)
     branch = () if option == "--branch" else ("--branch", "main")
-    done = commands.q36eval("gate", *branch, "--skip", "canaries", option, str(loop), state=tmp_path / "state")
-    assert done.returncode == 2
+    done = commands.q36eval("gate", *branch, "--skip", "canaries", option, str(loop), state=tmp_path / "state", code=2)
     assert "loop" in said(done.stderr)
 
 
@@ -117,7 +107,7 @@ def on_a_disk(state: Path, options: str, filled: str, *arguments: str) -> "subpr
 
 @pytest.mark.long
 def test_a_capture_that_does_not_fit_on_the_disk_is_refused_before_it_begins(tmp_path: Path) -> None:
-    (tmp_path / "kl.yaml").write_text(POLICY + KL)
+    (tmp_path / "kl.yaml").write_text(POLICY + kl(0.5))
     options = ("--policy", str(tmp_path / "kl.yaml"), "--skip", "evals", "--skip", "canaries")
     done = on_a_disk(tmp_path / "state", "size=2m", "true", "gate", "--branch", "fp8-head", *options)
     assert done.returncode == 2
@@ -127,7 +117,7 @@ def test_a_capture_that_does_not_fit_on_the_disk_is_refused_before_it_begins(tmp
 
 @pytest.mark.long
 def test_weights_exchanged_after_a_kill_are_another_deployment(tmp_path: Path, small: tuple[str, ...]) -> None:
-    branch, state, stderr = copy(tmp_path), tmp_path / "state", tmp_path / "stderr"
+    branch, state, stderr = copied(folder_of("main"), tmp_path / "main"), tmp_path / "state", tmp_path / "stderr"
     gate = ("gate", "--branch", str(branch), *small)
     child = forked.start(*gate, state=state, stderr=stderr, before=os.setsid)
     child.until(lambda: child.has_said("measuring the branch"))
@@ -135,8 +125,7 @@ def test_weights_exchanged_after_a_kill_are_another_deployment(tmp_path: Path, s
     assert child.wait() == -signal.SIGKILL
     (run,) = runs(state)
     flip(branch / WEIGHTS)
-    done = commands.q36eval(*gate, "--resume", run.id, state=state)
-    assert done.returncode == 2
+    done = commands.q36eval(*gate, "--resume", run.id, state=state, code=2)
     assert "checkpoint_sha256" in said(done.stderr)
 
 

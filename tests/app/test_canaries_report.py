@@ -21,6 +21,7 @@ from q36eval.canaries.summary import summarize_outcomes
 from q36eval.history import History, RunRecord
 from q36eval.records import Answer, ItemOutcome, Measurement
 from tests.app.canary_records import HOSTILE, answer, item, outcomes
+from tests.app.dashboard.written_history import record
 
 
 def measured(items: list[ItemOutcome]) -> list[Measurement]:
@@ -32,11 +33,9 @@ def measured(items: list[ItemOutcome]) -> list[Measurement]:
 
 @pytest.fixture
 def run(tmp_path: Path) -> tuple[History, RunRecord]:
-    history = History.open(tmp_path / "history.sqlite")
-    begun = history.start_run(family="sandbox", branch="fp8-head", identity=None, reference_identity=None)
-    history.add_items(begun.id, outcomes())
-    history.add_measurements(begun.id, measured(outcomes()))
-    return history, history.finish_run(begun.id)
+    path = tmp_path / "history.sqlite"
+    done = record(path, outcomes(), measured(outcomes()))
+    return History.open(path), done
 
 
 def test_the_summary_names_what_flipped_and_why(run: Any, capsys: Any, monkeypatch: Any) -> None:
@@ -73,12 +72,10 @@ def test_details_of_any_shape_are_borne(odd: Any) -> None:
 
 
 def test_a_margin_that_is_no_number_is_the_most_at_risk() -> None:
+    """Flips lead with lost must-pass prompts."""
     items = [item(f"d/{nats}", answer(1.0, nats=3.0), answer(1.0, nats=nats)) for nats in (0.2, math.nan, 0.6, -1.0)]
     assert [one.cluster for one in at_risk(items)] == ["d/nan", "d/-1.0", "d/0.2"]
     assert "nan nats" in (margin_words(items[1]) or "")
-
-
-def test_flips_lead_with_lost_must_pass_prompts() -> None:
     assert [one.cluster for one in flips(outcomes())] == ["fixed/flip", "fixed/unstable", "discount/3", "discount/4"]
 
 

@@ -17,38 +17,21 @@ from q36eval.errors import ChangedError, UsageError
 from q36eval.history import RunRecord, RunState
 from q36eval.kl.corpus import CorpusDocument
 from q36eval.kl.probe import KLProbe
-from q36eval.probes import Progress
 from q36eval.records import ProbeName, Verdict
 from q36eval.references import captures_in
 from q36eval.run.request import Request, Target
-from tests.app.sandbox_gates import Gates
-from tests.app.weights_gates import POLICY, flip
+from tests.app.sandbox_gates import Gates, Heard
+from tests.app.weights_gates import POLICY, flip, kl
 from tests.raising import raises
 
 WEIGHTS = "model.safetensors"
-KL_POLICY = f"""{POLICY}
-  - {{id: kl, probe: kl, metric: kl_divergence,
-     margin: {{kind: max_value, value: 0.03, source: x}}, lanes: [structured, freeform], min_clusters: 8}}
-"""
-
-
-class Heard(Progress):
-    """Calls back when a stage begins."""
-
-    def __init__(self, begun: Callable[[str], object]) -> None:
-        self._begun = begun
-
-    def stage(self, title: str, total: int) -> None:
-        self._begun(title)
-
-    def advance(self, count: int = 1) -> None: ...
 
 
 class CopiedGates(Gates):
     """Gates of copied folders against a copy of the sandbox's reference, which calls back when a stage begins."""
 
     def __init__(self, state: Path) -> None:
-        super().__init__(state, KL_POLICY)
+        super().__init__(state, POLICY + kl(0.03))
         self.built = resolve("bf16", self.family, self.paths).folder
         self.reference = self.copy("reference")
 

@@ -8,7 +8,7 @@ import pytest
 from transformers import AutoTokenizer
 
 from q36eval.chat import rendered_chat
-from q36eval.config import Paths
+from q36eval.config import Family, Paths
 from q36eval.errors import UsageError
 from q36eval.kl.corpus_plan import generated, plan_of
 from q36eval.kl.on_policy import OnPolicySettings
@@ -102,20 +102,13 @@ def test_release_brings_the_documents_that_its_plan_names(data: Paths) -> None:
     assert len(manifest["sources"]) == 3 + len(LANGUAGES)
     assert config.on_policy is not None
     assert config.on_policy.prompts == "release"
-    assert asked_of_slices(data) == {document.slice for document in documents}
+    subject = Subject(Family.load(data.families / "qwen3.6-35b-a3b.yaml"), "release")
+    of_texts = {each.slice for each in declared_for(subject, data).figures if each.key.startswith("kl.kl_divergence[")}
+    assert {name for name in of_texts if "=" not in name} - {"all"} == {document.slice for document in documents}
     assert corpus_of("extended", None, data)[1] == documents
     again = data.data / "again"
     freeze_corpus("release", TOKENIZER, again)
     assert {p.name: p.read_bytes() for p in again.iterdir()} == {p.name: p.read_bytes() for p in folder.iterdir()}
-
-
-def asked_of_slices(data: Paths) -> set[str]:
-    from q36eval.config import Family
-
-    subject = Subject(Family.load(data.families / "qwen3.6-35b-a3b.yaml"), "release")
-    figures = declared_for(subject, data).figures
-    of_texts = {each.slice for each in figures if each.key.startswith("kl.kl_divergence[")}
-    return {name for name in of_texts if "=" not in name} - {"all"}
 
 
 @pytest.mark.long

@@ -1,5 +1,6 @@
-"""Where a branch stands: the metrics that its verdict rests on, and what is found of few of them."""
+"""Where a branch stands: the metrics that its verdict rests on, what is found of few of them, and what `drift` says."""
 
+import json
 from datetime import date
 from pathlib import Path
 
@@ -9,15 +10,17 @@ import q36eval.run.drift as drifting
 from q36eval.drift import DriftState
 from q36eval.history import History
 from q36eval.run.drift import drift_of, followed, standing_drift
+from tests import commands
 from tests.app.judged_runs import judge_run, open_history
 from tests.q36eval.gate.evidence import small_policy
 
 DAY = date(2026, 3, 1)
+TOOLS = "canaries.failure_rate[tools]"
 MAIN = ("sandbox", "main")
 
 
 @pytest.fixture
-def history(tmp_path: Path) -> History:
+def drifted(tmp_path: Path) -> History:
     """Six runs of which the first is blessed and the last three are worse."""
     opened = open_history(tmp_path)
     runs = [judge_run(opened, broken, DAY) for broken in (2, 2, 2, 60, 60, 60)]
@@ -25,39 +28,82 @@ def history(tmp_path: Path) -> History:
     return opened
 
 
-def test_few_metrics_are_followed_as_among_all(history: History) -> None:
-    every = drift_of(history, *MAIN)
+def test_few_metrics_are_followed_as_among_all(drifted: History) -> None:
+    """Of what was not asked nothing is said."""
+    every = drift_of(drifted, *MAIN)
     key = "canaries.failure_rate[tools]"
-    one = followed(history, standing_drift(history, *MAIN), [key])
+    one = followed(drifted, standing_drift(drifted, *MAIN), [key])
     assert one == [metric for metric in every.metrics if metric.key == key]
     assert one[0].points
-    assert followed(history, every, []) == []
-
-
-def test_runs_that_never_ended_do_not_hide_the_newest_verdict(
-    history: History, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(drifting, "RECENT", 2)
-    before = drifting.judged_keys(history, *MAIN)
-    for _ in range(3):
-        history.start_run(family="sandbox", branch="main", identity=None, reference_identity=None)
-    assert before
-    assert drifting.judged_keys(history, *MAIN) == before
-
-
-def test_of_what_was_not_asked_nothing_is_said(history: History) -> None:
-    found = drift_of(history, *MAIN, containing="failure")
+    assert followed(drifted, every, []) == []
+    found = drift_of(drifted, *MAIN, containing="failure")
     assert (found.watched, found.never_measured) == (1, ())
     assert "never measured" not in found.statement
 
 
-def test_a_newest_run_that_did_not_measure_it_is_not_stable(history: History) -> None:
-    run = history.get_run("latest")
-    history.bless(run.id, owner="eva", reason="good")
-    history.update_run(run.id, suites={"canaries": "s"})
-    assert drift_of(history, *MAIN, containing="tools").state is DriftState.STABLE
+def test_runs_that_never_ended_do_not_hide_the_newest_verdict(
+    drifted: History, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(drifting, "RECENT", 2)
+    before = drifting.judged_keys(drifted, *MAIN)
+    for _ in range(3):
+        drifted.start_run(family="sandbox", branch="main", identity=None, reference_identity=None)
+    assert before
+    assert drifting.judged_keys(drifted, *MAIN) == before
+
+
+def test_a_newest_run_that_did_not_measure_it_is_not_stable(drifted: History) -> None:
+    run = drifted.get_run("latest")
+    drifted.bless(run.id, owner="eva", reason="good")
+    drifted.update_run(run.id, suites={"canaries": "s"})
+    assert drift_of(drifted, *MAIN, containing="tools").state is DriftState.STABLE
     suites, policy = {"canaries": "s"}, small_policy()
     known = {"identity": run.identity, "reference_identity": run.reference_identity}
-    crashed = history.start_run(family="sandbox", branch="main", policy=policy, suites=suites, **known)
-    history.finish_run(crashed.id, run.report)
-    assert drift_of(history, *MAIN, containing="tools").state is DriftState.INCOMPARABLE
+    crashed = drifted.start_run(family="sandbox", branch="main", policy=policy, suites=suites, **known)
+    drifted.finish_run(crashed.id, run.report)
+    assert drift_of(drifted, *MAIN, containing="tools").state is DriftState.INCOMPARABLE
+
+
+@pytest.mark.long
+def test_exit_codes_without_a_blessing_stable_drifting_and_accepted(history: History, tmp_path: Path) -> None:
+    def drift(*options: str):
+        return commands.q36eval("drift", "--branch", "main", *options, state=tmp_path)
+
+    assert drift().returncode == 3
+    runs = [judge_run(history, 2, DAY) for _ in range(3)]
+    unblessed = drift()
+    assert (unblessed.returncode, "NOT BLESSED main of sandbox" in unblessed.stdout) == (3, True)
+    history.bless(runs[0].id, owner="eva", reason="good")
+    assert drift().stdout.startswith("STABLE main of sandbox: ")
+    runs += [judge_run(history, 60, DAY) for _ in range(2)]
+    told, found = drift(), drift("--json")
+    assert told.returncode == found.returncode == 1
+    assert f"since run {runs[3].id}" in told.stdout
+    body = json.loads(found.stdout)
+    (moved,) = [metric for metric in body["metrics"] if metric["state"] == "drifting"]
+    assert (body["exit_code"], body["watched"]) == (1, len(small_policy().criteria) - 1)  # faults are a count
+    assert (moved["key"], moved["since_run_id"], moved["worse"]) == (TOOLS, runs[3].id, True)
+    assert moved["difference"]["effect"] == pytest.approx(0.29)
+    assert drift("--metric", "accuracy").returncode == 0
+    history.bless(runs[-1].id, owner="eva", reason="known, and worth it")
+    assert drift().returncode == 0
+
+
+@pytest.mark.long
+def test_without_a_branch_all_are_reported_and_the_worst_blessed_one_decides(history: History, tmp_path: Path) -> None:
+    assert commands.q36eval("drift", state=tmp_path).returncode == 3
+    for branch, broken in (("apart", [2] * 2), ("main", [2] * 4), ("fp8-head", [2, 2, 2, 60, 60, 60])):
+        runs = [judge_run(history, count, DAY, branch=branch) for count in broken]
+        if branch != "apart":
+            history.bless(runs[0].id, owner="eva", reason="good")
+    told, found = commands.q36eval("drift", state=tmp_path), commands.q36eval("drift", "--json", state=tmp_path)
+    lines = [line.partition(":")[0] for line in told.stdout.splitlines()]
+    assert lines == ["DRIFTING fp8-head", "STABLE main", "NOT BLESSED apart"]
+    assert told.returncode == found.returncode == 1
+    assert commands.q36eval("drift", "--branch", "w4a16", state=tmp_path).returncode == 3, "it has no runs"
+    body = json.loads(found.stdout)
+    assert [(one["branch"], one["state"]) for one in body["branches"]] == [
+        ("fp8-head", "drifting"),
+        ("main", "stable"),
+        ("apart", "not_blessed"),
+    ]

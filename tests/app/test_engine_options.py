@@ -1,13 +1,10 @@
 """Options of engines are written once, and every command that opens an engine has them."""
 
-from pathlib import Path
-
 import pytest
 
 from q36eval.engines import EngineOptions
 from q36eval.engines.base import ENGINE_ARG
 from q36eval.errors import UsageError
-from tests import commands
 from tests.commands import command_tree
 
 OPENING = ("gate", "kl", "evals", "canaries", "attribute", "reference capture")
@@ -16,16 +13,12 @@ OPENING = ("gate", "kl", "evals", "canaries", "attribute", "reference capture")
 COMMANDS = command_tree()
 
 
-def options_of(name: str) -> set[str]:
-    return {each.opts[0] for each in COMMANDS[f"q36eval {name}"].params if each.param_type_name == "option"}
-
-
 @pytest.mark.parametrize("name", OPENING)
 def test_every_option_of_an_engine_is_on_every_command_that_opens_one(name: str) -> None:
     of_reference = name == "reference capture"
     described = EngineOptions.described().values()
     flags = {each.flag for each in described if each.flag and not (of_reference and each.of_branch)}
-    assert flags <= options_of(name)
+    assert flags <= {each.opts[0] for each in COMMANDS[f"q36eval {name}"].params if each.param_type_name == "option"}
     with COMMANDS[f"q36eval {name}"].make_context(name, [], resilient_parsing=True) as context:
         text = COMMANDS[f"q36eval {name}"].get_help(context)
     assert all(f"{each.name}=" in text for each in described if each.flag is None)
@@ -60,14 +53,3 @@ def test_an_argument_that_cannot_be_is_refused_by_name(arguments: list[str]) -> 
     with pytest.raises(UsageError) as refused:
         EngineOptions.read({}, arguments)
     assert ENGINE_ARG in str(refused.value) or "not '" in str(refused.value)
-
-
-def test_a_slip_in_a_name_is_refused_with_the_names_there_are(tmp_path: Path) -> None:
-    done = commands.q36eval("kl", "--branch", "bf16", ENGINE_ARG, "placment=packed", state=tmp_path)
-    assert done.returncode == 2
-    assert all(word in done.stderr for word in ("placment", "placement", "weights_only"))
-
-
-def test_a_capture_takes_nothing_of_a_branch(tmp_path: Path) -> None:
-    done = commands.q36eval("reference", "capture", ENGINE_ARG, "kv_scales=stored", state=tmp_path)
-    assert (done.returncode, f"{ENGINE_ARG} kv_scales" in done.stderr) == (2, True)

@@ -10,21 +10,19 @@ from q36eval.app.cli.evals_report import evals_body, print_summary
 from q36eval.app.figures.answers import MOST_PROMPT, shortened
 from q36eval.app.figures.evals import flip_size, flips_of, largest, select
 from q36eval.evals.paired_clusters import PlannedItem
-from q36eval.evals.suite import TaskGroup
 from q36eval.evals.summaries import suite_measurements
 from q36eval.gate import decide
 from q36eval.history import History, RunRecord
 from q36eval.records import Answer, ItemOutcome, ProbeName
 from q36eval.reports import Document, to_json, to_markdown
+from tests.app.dashboard.written_history import record
+from tests.evals.test_summaries import MMLU, PERPLEXITY, RULER
+from tests.outcomes import outcome
 from tests.q36eval.gate.evidence import only
 
 HOSTILE = "[red]<script>alert(1)</script>\x1b[31m\u202e ![x](http://x/y)"
 
-MMLU = TaskGroup(
-    name="mmlu", task="", measure="accuracy", metric="acc", slice="mmlu", slice_fields=("subject",), subsets={"law": {}}
-)
-RULER = MMLU.model_copy(update={"name": "ruler", "slice": "ruler", "slice_fields": ("kind", "length")})
-TEXT = MMLU.model_copy(update={"name": "perplexity", "measure": "perplexity", "slice": "all", "slice_fields": ()})
+TEXT = PERPLEXITY.model_copy(update={"slice_fields": ()})
 
 
 def choice(number: int, margins: tuple[float, float], subject: str) -> ItemOutcome:
@@ -42,16 +40,8 @@ def choice(number: int, margins: tuple[float, float], subject: str) -> ItemOutco
 
 
 def item(number: int, group: str, stratum: str, branch: Answer, reference: Answer, **fields: Any) -> ItemOutcome:
-    return ItemOutcome(
-        probe=ProbeName.EVALS,
-        group=group,
-        item_key=f"{group}{number:060}",
-        cluster=f"{group} {number}",
-        stratum=stratum,
-        branch=branch,
-        reference=reference,
-        **fields,
-    )
+    known = {"group": group, "item_key": f"{group}{number:060}", "stratum": stratum}
+    return outcome(ProbeName.EVALS, f"{group} {number}", branch, reference, **known, **fields)
 
 
 PLANNED = [
@@ -85,13 +75,7 @@ def outcomes() -> list[ItemOutcome]:
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, RunRecord]:
     path = tmp_path_factory.mktemp("evals") / "history.sqlite"
-    history = History.open(path)
-    begun = history.start_run(family="sandbox", branch="fp8-head", identity=None, reference_identity=None)
-    history.add_items(begun.id, outcomes())
-    history.add_measurements(begun.id, list(suite_measurements([MMLU, RULER, TEXT], outcomes(), PLANNED)))
-    finished = history.finish_run(begun.id)
-    history.close()
-    return path, finished
+    return path, record(path, outcomes(), list(suite_measurements([MMLU, RULER, TEXT], outcomes(), PLANNED)))
 
 
 Run = tuple[Path, RunRecord]

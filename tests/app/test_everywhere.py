@@ -86,24 +86,6 @@ def test_help_names_values_in_plain_words_on_80_columns(name: str) -> None:
     assert all(option in text for option in ("--state", "--quiet", "--no-color"))
 
 
-@pytest.mark.parametrize(
-    ("arguments", "code", "named"),
-    [
-        (["gaet"], "usage", ("'gaet'", "'gate'", "q36eval --help")),
-        (["history", "lst"], "usage", ("'lst'", "'list'", "q36eval history --help")),
-        (["report", "latest", "--fromat", "md"], "usage", ("--fromat", "--format", "q36eval report --help")),
-        (["report", "latest", "--history", ""], "option-empty", ("--history",)),
-    ],
-)
-def test_a_slip_is_one_sentence_on_stderr_with_the_nearest_name(
-    arguments: list[str], code: str, named: tuple[str, ...], tmp_path: Path
-) -> None:
-    done = commands.q36eval(*arguments, state=tmp_path)
-    assert (done.returncode, done.stdout, commands.code_of(done)) == (2, "", code)
-    assert done.stderr.count("\n") == 1
-    assert [one for one in named if one not in done.stderr] == [], done.stderr
-
-
 def test_quiet_prints_the_verdict_alone_and_exits_as_ever(state: Path) -> None:
     loud, quiet, after = (commands.q36eval("drift", "--branch", "main", *q, state=state) for q in ([], ["-q"], []))
     assert quiet.returncode == loud.returncode

@@ -1,7 +1,7 @@
 """Every probe names what it asked, alike in every run that asks the same: runs pair, and waivers find canaries."""
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import date
 from types import SimpleNamespace
 
@@ -15,6 +15,7 @@ from q36eval.gate import Policy, Waiver, decide
 from q36eval.gate.blessed_run import ESTIMATORS
 from q36eval.kl.measurements import document_measurements
 from q36eval.records import Answer, ItemOutcome, Lane, Measurement, ProbeName, Verdict
+from tests.outcomes import outcome
 from tests.q36eval.gate.evidence import criterion
 
 REPEATS = {"repeats": [{"score": 0.0}, {"score": 0.0}]}
@@ -39,14 +40,13 @@ FIXED = [
 def canary_outcomes(broken: Sequence[str] = ()) -> list[ItemOutcome]:
     """Thirty questions of each family and five fixed prompts, all wrong under the branch where they are broken."""
     return [
-        ItemOutcome(
-            probe=ProbeName.CANARIES,
-            group=each.id,
+        outcome(
+            ProbeName.CANARIES,
+            f"{each.id}/{number:02}",
+            Answer(score=float(each.id not in broken), detail=REPEATS if each.id in broken else {}),
+            Answer(score=1.0, detail=SURE if each.must_pass else {}),
             item_key=f"{number:02}{each.id}".ljust(64, "0"),
-            cluster=f"{each.id}/{number:02}",
             must_pass=each.must_pass is not None,
-            branch=Answer(score=float(each.id not in broken), detail=REPEATS if each.id in broken else {}),
-            reference=Answer(score=1.0, detail=SURE if each.must_pass else {}),
         )
         for each in (*FAMILIES, *FIXED)
         for number in range(30 if each.family else 5)
@@ -55,31 +55,25 @@ def canary_outcomes(broken: Sequence[str] = ()) -> list[ItemOutcome]:
 
 def eval_outcomes() -> list[ItemOutcome]:
     details = {"margin_nats": 1.0, "nll_nats": 20.0, "tokens": 10, "words": 7}
+    sides = [(Answer(score=float(n % 3 > 0), detail=details), Answer(score=1.0, detail=details)) for n in range(20)]
     return [
-        ItemOutcome(
-            probe=ProbeName.EVALS,
-            group="mmlu",
-            item_key=f"{number:064}",
-            cluster=f"fact {number // 2}",
-            branch=Answer(score=float(number % 3 > 0), detail=details),
-            reference=Answer(score=1.0, detail=details),
-        )
-        for number in range(20)
+        outcome(ProbeName.EVALS, f"fact {n // 2}", *each, group="mmlu", item_key=f"{n:064}")
+        for n, each in enumerate(sides)
     ]
 
 
 def documents() -> list[ItemOutcome]:
     columns = ("forward_kl", "reverse_kl", "top1_agrees", "branch_nll", "reference_nll")
     sums = dict.fromkeys(columns, 1.0) | {"tokens": 9, "finite_tokens": 9}
+    sides = Answer(score=0.1, detail=sums), Answer(score=None)
     return [
-        ItemOutcome(
-            probe=ProbeName.KL,
+        outcome(
+            ProbeName.KL,
+            f"czech-{number:03}",
+            *sides,
             group="corpus",
             item_key=f"{number:064}"[::-1],
-            cluster=f"czech-{number:03}",
             stratum=("czech", "json")[number % 2],
-            branch=Answer(score=0.1, detail=sums),
-            reference=Answer(score=None),
         )
         for number in range(12)
     ]
@@ -90,21 +84,17 @@ def of_canaries(outcomes: Sequence[ItemOutcome]) -> list[Measurement]:
     return list(summarize_outcomes([*FAMILIES, *FIXED], outcomes, planned))
 
 
-def of_evals(outcomes: Sequence[ItemOutcome]) -> list[Measurement]:
-    return [*accuracy("mmlu", outcomes), *perplexities("mmlu", outcomes)]
-
-
-def of_documents(outcomes: Sequence[ItemOutcome]) -> list[Measurement]:
-    return list(document_measurements(outcomes))
-
-
 @pytest.mark.parametrize(
     ("measured", "outcomes"),
-    [(of_canaries, canary_outcomes()), (of_evals, eval_outcomes()), (of_documents, documents())],
+    [
+        (of_canaries, canary_outcomes()),
+        (lambda of: [*accuracy("mmlu", of), *perplexities("mmlu", of)], eval_outcomes()),
+        (document_measurements, documents()),
+    ],
     ids=["canaries", "evals", "kl"],
 )
 def test_whatever_can_be_paired_is_named_by_what_was_asked(
-    measured: Callable[[Sequence[ItemOutcome]], list[Measurement]], outcomes: list[ItemOutcome]
+    measured: Callable[[Sequence[ItemOutcome]], Iterable[Measurement]], outcomes: list[ItemOutcome]
 ) -> None:
     """In whatever order; and of all the figures that an item enters, one name changes where it is reworded."""
     first, shuffled, reworded = (

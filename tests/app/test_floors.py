@@ -1,7 +1,7 @@
 """The gate measures its reference's noise floor once, shows it, and refuses a margin below it before it asks."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
 
@@ -15,21 +15,15 @@ from q36eval.kl.floor_file import load_floor, measurements
 from q36eval.kl.probe import KLProbe
 from q36eval.records import Verdict
 from tests.app.sandbox_gates import REPOSITORY, Gates, Heard
+from tests.app.weights_gates import kl
 from tests.raising import raises
 
 pytestmark = pytest.mark.long
 
-POLICY = """
-name: test
-criteria:
-  - {id: kl, probe: kl, metric: kl_divergence,
-     margin: {kind: max_value, value: MARGIN, source: x}, lanes: [structured, freeform], min_clusters: 8}
-"""
-
 
 def gate(paths: Paths, margin: float, progress: Heard) -> RunRecord:
     """One branch on a few documents, under a policy of that margin; a floor of a few tokens."""
-    return Gates(paths.state, POLICY.replace("MARGIN", f"{margin:f}"))("gptq-int4", progress=progress)
+    return Gates(paths.state, f"name: test\ncriteria:\n{kl(margin)}")("gptq-int4", progress=progress)
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -40,35 +34,20 @@ def few_documents() -> Iterator[None]:
         yield
 
 
-@dataclass(frozen=True)
-class Gated:
-    """Two gates that were refused, one after the other, and the run of a third, in one state."""
-
-    paths: Paths
-    refused: tuple[Heard, Heard]
-    progress: Heard
-    run: RunRecord
-
-
-@pytest.fixture(scope="module")
-def gated(tmp_path_factory: pytest.TempPathFactory) -> Gated:
-    paths = Paths(REPOSITORY, tmp_path_factory.mktemp("state"))
-    first, second, third = Heard(), Heard(), Heard()
+def test_a_margin_below_the_floor_is_refused_at_once_and_the_floor_measured_once(tmp_path: Path) -> None:
+    """Two gates are refused, one after the other, and a third runs, in one state."""
+    paths, first, second, third = Paths(REPOSITORY, tmp_path), Heard(), Heard(), Heard()
     for progress in (first, second):
         with raises(UsageError, "margin-below-floor", "'kl'", "1e-06") as refused:
             gate(paths, 1e-6, progress)
         assert refused.value.exit_code == 2
         history = History.open(paths.history)
         assert not history.items(history.get_run("latest").id)
-    return Gated(paths, (first, second), third, gate(paths, 0.1, third))
-
-
-def test_a_margin_below_the_floor_is_refused_at_once_and_the_floor_measured_once(gated: Gated) -> None:
-    paths, run, (first, second) = gated.paths, gated.run, gated.refused
+    run = gate(paths, 0.1, third)
     assert "measuring the noise floor" in first.stages
     assert "measuring the branch" not in first.stages
     assert second.stages == []  # known from the reference alone: nothing was even read
-    assert "measuring the noise floor" not in gated.progress.stages
+    assert "measuring the noise floor" not in third.stages
     assert run.report is not None
     assert run.report.verdict is Verdict.PASS
     (kept,) = paths.captures.rglob("floor-*.json")
@@ -80,6 +59,5 @@ def test_a_margin_below_the_floor_is_refused_at_once_and_the_floor_measured_once
     largest = floor.largest("kl_divergence", "all")
     assert largest is not None
     assert (held.loss, held.source) == (largest.slices["all"].kl, largest.name)
-    history = History.open(paths.history)
     in_history = {m.key: m.value for m in history.measurements(run.id) if m.metric.endswith("noise_floor")}
     assert in_history == {m.key: m.value for m in measurements(floor)}

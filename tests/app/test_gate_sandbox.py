@@ -1,12 +1,9 @@
 """The gate on real sandbox checkpoints, with a reduced suite: verdicts, copies, damage, and what was not measured."""
 
-import json
-import shutil
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
-from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 import q36eval.run.preflight
@@ -17,20 +14,17 @@ from q36eval.history.decisions import replayed
 from q36eval.kl.corpus import CorpusDocument
 from q36eval.kl.probe import KLProbe
 from q36eval.records import ItemOutcome, Measurement, ProbeFailure, ProbeName, Verdict
-from tests.app.sandbox_gates import REPOSITORY, Gates
+from tests.app.judged_runs import report_of
+from tests.app.sandbox_gates import SANDBOX, Gates, copied, two_tokens_swapped
+from tests.app.weights_gates import POLICY as WEIGHTS
+from tests.app.weights_gates import kl
 from tests.branches import folder_of
+from tests.q36eval.checkpoints.inspection.damage import edit
 from tests.raising import raises
 
 PACKED = "model.layers.2.self_attn.o_proj.weight_packed"
 BUILD_PROBES = q36eval.run.preflight.build_probes
-POLICY = """
-name: test
-criteria:
-  - {id: intact, probe: weights, metric: integrity_faults,
-     margin: {kind: max_count, value: 0, source: x}, lanes: [structured], waivable: false}
-  - {id: kl, probe: kl, metric: kl_divergence,
-     margin: {kind: max_value, value: 0.03, source: x}, lanes: [structured, freeform], min_clusters: 8}
-"""
+POLICY = WEIGHTS.replace("[structured, freeform]", "[structured]") + kl(0.03)
 
 
 @pytest.fixture(scope="module")
@@ -38,24 +32,18 @@ def state(tmp_path_factory: pytest.TempPathFactory, with_reference: Callable[[Pa
     return with_reference(tmp_path_factory.mktemp("state"))
 
 
-@pytest.fixture
-def gate(state: Path, monkeypatch: pytest.MonkeyPatch, some_documents: list[CorpusDocument]) -> Gates:
+@pytest.fixture(scope="module")
+def gate(state: Path, some_documents: list[CorpusDocument]) -> Iterator[Gates]:
     """`gate(branch)` on a few documents of the corpus, sharing one reference capture."""
-    monkeypatch.setattr(q36eval.run.preflight, "build_probes", lambda *_: [KLProbe(some_documents)])
-    return Gates(state, POLICY)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(q36eval.run.preflight, "build_probes", lambda *_: [KLProbe(some_documents)])
+        yield Gates(state, POLICY)
 
 
 @pytest.fixture(scope="module")
-def of_main() -> dict[str, RunRecord]:
-    """Holds one whole run of `main` once a test has measured it: several compare theirs with it."""
-    return {}
-
-
-@pytest.fixture
-def served(gate: Gates, of_main: dict[str, RunRecord]) -> RunRecord:
-    if "run" not in of_main:
-        of_main["run"] = gate("main")
-    return of_main["run"]
+def served(gate: Gates) -> RunRecord:
+    """A whole run of `main`, with which several tests compare theirs."""
+    return gate("main")
 
 
 def kl_of(gate: Gates, run: RunRecord) -> float:
@@ -77,11 +65,7 @@ def test_a_ruined_branch_fails_and_names_the_criterion(gate: Gates) -> None:
 
 def damaged(tmp_path: Path, change: Callable[[dict[str, Tensor]], object]) -> Path:
     """A copy of `main` with other tensors."""
-    copy = Path(shutil.copytree(folder_of("main"), tmp_path / "damaged"))
-    tensors = load_file(copy / "model.safetensors")
-    change(tensors)
-    save_file(tensors, copy / "model.safetensors", metadata={"format": "pt"})
-    return copy
+    return copied(folder_of("main"), tmp_path / "damaged", edit(change))
 
 
 @pytest.mark.parametrize("damage", ["renamed", "added"])
@@ -93,8 +77,7 @@ def test_a_checkpoint_with_one_wrong_tensor_fails_with_its_name(gate: Gates, tmp
         tensors[PACKED.replace("o_proj", "out_proj")] = tensors.pop(PACKED)
 
     run = gate(damaged(tmp_path, change))
-    assert run.report is not None
-    assert (run.report.verdict, run.report.exit_code) == (Verdict.FAIL, 1)
+    assert (report_of(run).verdict, run.report.exit_code) == (Verdict.FAIL, 1)
     note = next(m.note for m in gate.history.measurements(run.id) if m.metric == "integrity_faults")
     assert ("layers.2.surplus" if damage == "added" else PACKED) in note
 
@@ -123,21 +106,14 @@ def test_damage_that_loads_is_found_before_anything_is_asked(gate: Gates, tmp_pa
         tensors[name] = tensors[name].float().zero_().to(tensors[name].dtype)
 
     run = gate(damaged(tmp_path, change))
-    assert run.report is not None
-    assert (run.report.verdict, run.report.exit_code) == (Verdict.FAIL, 1)
+    assert (report_of(run).verdict, run.report.exit_code) == (Verdict.FAIL, 1)
     # the policy guards one lane only; damage fails the other too
     assert set(run.report.decisive) == {"intact", "integrity.damaged-checkpoint"}
     assert not gate.history.items(run.id)
 
 
 def test_another_tokenizer_is_a_fault_and_nothing_is_compared(gate: Gates, tmp_path: Path) -> None:
-    copy = tmp_path / "retokenized"
-    shutil.copytree(REPOSITORY / "data" / "sandbox" / "bf16", copy)
-    tokenizer = json.loads((copy / "tokenizer.json").read_text(encoding="utf-8"))
-    vocabulary = tokenizer["model"]["vocab"]
-    one, other = list(vocabulary)[300:302]
-    vocabulary[one], vocabulary[other] = vocabulary[other], vocabulary[one]
-    (copy / "tokenizer.json").write_text(json.dumps(tokenizer), encoding="utf-8")
+    copy = copied(SANDBOX / "bf16", tmp_path / "retokenized", two_tokens_swapped)
     run = gate(copy)
     assert run.verdict is Verdict.FAIL
     assert not gate.history.items(run.id)
@@ -172,10 +148,8 @@ def test_an_interrupted_run_resumes_and_a_finished_one_does_not(
 def test_weights_alone_are_not_what_is_served_and_never_pass(gate: Gates, served: RunRecord) -> None:
     alone = gate("main", engine=EngineOptions(emulate_activations=False))
     assert kl_of(gate, alone) < 0.7 * kl_of(gate, served)
-    assert served.report is not None
-    assert served.report.verdict is Verdict.PASS
-    assert alone.report is not None
-    assert alone.report.verdict is not Verdict.PASS
+    assert report_of(served).verdict is Verdict.PASS
+    assert report_of(alone).verdict is not Verdict.PASS
     intact = next(criterion for criterion in alone.report.criteria if criterion.id == "intact")
     assert intact.verdict.value == "NOT_MEASURED"
 

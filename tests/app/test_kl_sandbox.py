@@ -1,27 +1,25 @@
 """`q36eval kl` on a part of the sandbox corpus: what is kept, printed and shown; killed and resumed."""
 
-import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from safetensors.torch import load_file, save_file
 
 import q36eval.run.preflight
-from q36eval.config import Paths
 from q36eval.engines import EngineOptions
 from q36eval.errors import UsageError
-from q36eval.history import History, RunRecord, RunState
+from q36eval.history import RunRecord, RunState
 from q36eval.kl.corpus import CorpusDocument
 from q36eval.kl.probe import KLProbe
 from q36eval.kl.tokens import TokenStore, read_tokens
 from q36eval.records import Measurement, ProbeName
 from q36eval.run.request import Target
 from q36eval.token_files import TOKENS, WORST
-from tests.app.sandbox_gates import Gates
+from tests.app.sandbox_gates import Gates, copied
 from tests.branches import folder_of
+from tests.q36eval.checkpoints.inspection.damage import edit
 from tests.raising import raises
 
 pytestmark = pytest.mark.long
@@ -42,38 +40,25 @@ def gates(
 
 
 @pytest.fixture(scope="module")
-def paths(gates: Gates) -> Paths:
-    return gates.paths
-
-
-@pytest.fixture(scope="module")
-def history(gates: Gates) -> History:
-    return gates.history
-
-
-@pytest.fixture(scope="module")
 def measured(gates: Gates) -> RunRecord:
     return gates("fp8-head")
 
 
-def by_key(history: History, run: RunRecord) -> dict[str, Measurement]:
-    return {m.key: m for m in history.measurements(run.id)}
+def by_key(gates: Gates, run: RunRecord) -> dict[str, Measurement]:
+    return {m.key: m for m in gates.history.measurements(run.id)}
 
 
 @pytest.mark.parametrize("placement", ["decoded", "packed", "layers"])
 def test_a_layer_that_cannot_be_decoded_is_the_same_proven_fault_wherever_weights_lie(
-    placement: str, gates: Gates, history: History, tmp_path: Path
+    placement: str, gates: Gates, tmp_path: Path
 ) -> None:
-    damaged, engine = tmp_path / "damaged", EngineOptions(placement=placement)
-    shutil.copytree(folder_of("main"), damaged)
-    tensors = load_file(damaged / "model.safetensors")
-    name = "model.layers.3.mlp.experts.2.up_proj.weight_scale"
-    tensors[name].view(torch.uint8)[0, 0] = 0x7F  # NaN in E4M3
-    save_file(tensors, damaged / "model.safetensors", metadata={"format": "pt"})
+    def spoil(tensors: dict[str, torch.Tensor]) -> None:
+        tensors["model.layers.3.mlp.experts.2.up_proj.weight_scale"].view(torch.uint8)[0, 0] = 0x7F  # NaN in E4M3
 
+    damaged, engine = copied(folder_of("main"), tmp_path / "damaged", edit(spoil)), EngineOptions(placement=placement)
     run = gates(damaged, engine=engine)
-    assert by_key(history, run)["weights.integrity_faults[all]"].value == 1
-    assert any("experts.2.up_proj" in failure.reason for failure in history.failures(run.id))
+    assert by_key(gates, run)["weights.integrity_faults[all]"].value == 1
+    assert any("experts.2.up_proj" in failure.reason for failure in gates.history.failures(run.id))
     with pytest.raises(UsageError, match=r"The reference cannot be used: .*experts\.2\.up_proj"):
         gates("bf16", reference=Target("bf16", damaged), engine=engine)
 
@@ -86,20 +71,18 @@ def test_what_needs_answers_is_refused_of_a_model_that_gives_none(
         gates("fp8-head", probes=(ProbeName.CANARIES,), engine=EngineOptions(placement="layers"))
 
 
-def test_every_scored_token_is_in_the_file_and_makes_the_mean(
-    paths: Paths, history: History, measured: RunRecord
-) -> None:
-    table = read_tokens(paths.tokens(measured.id) / TOKENS)
-    kl = by_key(history, measured)["kl.kl_divergence[all]"]
+def test_every_scored_token_is_in_the_file_and_makes_the_mean(gates: Gates, measured: RunRecord) -> None:
+    table = read_tokens(gates.paths.tokens(measured.id) / TOKENS)
+    kl = by_key(gates, measured)["kl.kl_divergence[all]"]
     assert table.num_rows == kl.counts.scored > 2000
     # float32: each term is off by 6e-8 of itself at most
     assert sum(table["forward_kl"].to_pylist()) / table.num_rows == pytest.approx(kl.value, rel=1e-7)
-    keys = {outcome.item_key for outcome in history.items(measured.id, ProbeName.KL)}
+    keys = {outcome.item_key for outcome in gates.history.items(measured.id, ProbeName.KL)}
     assert set(table["item_key"].to_pylist()) == keys
 
 
 def test_a_run_killed_in_the_middle_resumes_to_the_same_figures_and_tokens(
-    paths: Paths, history: History, measured: RunRecord, gates: Gates, monkeypatch: Any
+    measured: RunRecord, gates: Gates, monkeypatch: Any
 ) -> None:
     add, seen = TokenStore.add, []
 
@@ -113,22 +96,22 @@ def test_a_run_killed_in_the_middle_resumes_to_the_same_figures_and_tokens(
         patch.setattr(TokenStore, "add", killed_at_the_sixth)
         with pytest.raises(KeyboardInterrupt):
             gates("fp8-head")
-    (interrupted,) = history.list_runs()[:1]
+    (interrupted,) = gates.history.list_runs()[:1]
     assert interrupted.state is RunState.INTERRUPTED
-    assert len(history.items(interrupted.id)) == 5
+    assert len(gates.history.items(interrupted.id)) == 5
     resumed = gates("fp8-head", resume=interrupted.id)
     assert resumed.id == interrupted.id
-    assert by_key(history, resumed) == by_key(history, measured)
-    mine, theirs = (paths.tokens(run.id) for run in (resumed, measured))
+    assert by_key(gates, resumed) == by_key(gates, measured)
+    mine, theirs = (gates.paths.tokens(run.id) for run in (resumed, measured))
     assert (mine / WORST).read_bytes() == (theirs / WORST).read_bytes()
     assert read_tokens(mine / TOKENS) == read_tokens(theirs / TOKENS)
 
 
-def test_lost_tokens_fail_the_probe_in_words(paths: Paths, history: History, gates: Gates, monkeypatch: Any) -> None:
+def test_lost_tokens_fail_the_probe_in_words(gates: Gates, monkeypatch: Any) -> None:
     monkeypatch.setattr(TokenStore, "add", lambda *_: None)
     lost = gates("fp8-head")
-    (failure,) = history.failures(lost.id)
+    (failure,) = gates.history.failures(lost.id)
     assert failure.kind == "crashed"
     assert "the tokens of 10 measured documents are gone" in failure.reason
-    metrics = {measurement.metric for measurement in history.measurements(lost.id)}
+    metrics = {measurement.metric for measurement in gates.history.measurements(lost.id)}
     assert all(metric.endswith("noise_floor") for metric in metrics), "figures of the reference alone"

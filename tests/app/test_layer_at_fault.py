@@ -2,6 +2,7 @@
 
 import json
 import xml.etree.ElementTree as ET
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -10,14 +11,14 @@ from jsonschema import Draft202012Validator
 from q36eval.app.cli.report_formats import document_of
 from q36eval.app.figures.layer_at_fault import layer_of
 from q36eval.config import Paths
-from q36eval.gate import decide
+from q36eval.gate import Policy, decide
 from q36eval.gate.fault_layer import Arithmetic, fault_of
 from q36eval.gate.policy_file import read_policy
 from q36eval.history import History, RunRecord
 from q36eval.kl.attribution import sample
 from q36eval.kl.corpus import CorpusDocument
 from q36eval.kl.serving_error import serving_error
-from q36eval.records import Counts, DeploymentIdentity, Interval
+from q36eval.records import Counts, DeploymentIdentity, Interval, Measurement
 from q36eval.reports import to_json, to_markdown
 from q36eval.reports.card_report import to_card
 from q36eval.reports.html_report import to_html
@@ -25,19 +26,14 @@ from q36eval.reports.junit_report import to_junit
 from q36eval.run.served_lane import alone
 from q36eval.run.serving_error import Told, record
 from q36eval.served.comparison import counted_faults
+from tests.kl.comparing import Words
 from tests.q36eval.gate.evidence import small_policy
 
 REPOSITORY = Path(__file__).parents[2]
 DOCUMENTS = 24
 
 
-class Words:
-    """A tokenizer of words."""
-
-    def encode(self, text: str, **_settings: object) -> list[int]:
-        return [len(word) for word in text.split()]
-
-
+SMALL = small_policy()
 CHOSEN = sample(
     [CorpusDocument(str(n), "own", f"text {n} of some words " * 4) for n in range(DOCUMENTS)], Words(), 3, 100_000
 )
@@ -74,7 +70,7 @@ def told(checkpoint: float, engine: float, served: DeploymentIdentity, arithmeti
 
 @pytest.fixture
 def paths(tmp_path: Path) -> Paths:
-    return Paths(Path(__file__).parents[2], tmp_path)
+    return Paths(REPOSITORY, tmp_path)
 
 
 @pytest.fixture
@@ -82,28 +78,28 @@ def history(paths: Paths) -> History:
     return History.open(paths.history)
 
 
-def gated(history: History, served: DeploymentIdentity) -> RunRecord:
-    """A gate run that was not measured, hence no PASS."""
-    run = history.start_run(
-        family="sandbox",
-        branch="main",
-        identity=served,
-        reference_identity=identity("reference", "in-process"),
-        policy=small_policy(),
-        suites={},
-        provenance={},
-    )
-    history.finish_run(run.id, decide(small_policy(), []))
+def gated(
+    history: History, served: DeploymentIdentity, policy: Policy = SMALL, found: Sequence[Measurement] = ()
+) -> RunRecord:
+    """A gate run that measured that: nothing, hence no PASS."""
+    reference = identity("reference", "in-process")
+    known = {"identity": served, "reference_identity": reference, "policy": policy}
+    run = history.start_run(family="sandbox", branch="main", **known)
+    history.finish_run(run.id, decide(policy, found))
     return history.get_run(run.id)
 
 
 @pytest.mark.parametrize(
-    ("checkpoint", "engine", "words"),
-    [(0.1, 0.001, "The checkpoint is at fault"), (0.001, 0.1, "The engine is at fault: vllm adds more")],
+    ("checkpoint", "engine", "at_fault", "words"),
+    [
+        (0.1, 0.001, "checkpoint", "The checkpoint is at fault"),
+        (0.001, 0.1, "engine", "The engine is at fault: vllm adds more"),
+    ],
 )
 def test_the_layer_at_fault_is_named_in_every_report(
-    checkpoint: float, engine: float, words: str, history: History, paths: Paths
+    checkpoint: float, engine: float, at_fault: str, words: str, history: History, paths: Paths
 ) -> None:
+    """And for programs its figures and their run."""
     run_id = record(told(checkpoint, engine, identity("branch")), "sandbox", "main", "x", history, paths)
     run = gated(history, identity("branch"))
     first, figures, arithmetic = lines(history, run)
@@ -114,21 +110,16 @@ def test_the_layer_at_fault_is_named_in_every_report(
     for text in (to_markdown(document), to_html(document), to_card(document)):
         assert words in text
         assert "Checkpoint or engine" in text
-
-
-def test_programs_read_the_layer_its_figures_and_their_run(history: History, paths: Paths) -> None:
-    run_id = record(told(0.001, 0.1, identity("branch")), "sandbox", "main", "x", history, paths)
-    document = document_of(gated(history, identity("branch")), history)
     layer = json.loads(to_json(document))["layer"]
     found = (layer["at_fault"], layer["engine"], layer["run"], layer["arithmetic"])
-    assert found == ("engine", "vllm", run_id, "plain")
+    assert found == (at_fault, "vllm", run_id, "plain")
     assert set(layer["kl"]) == {"checkpoint", "serving", "whole", "floor"}
     serving = layer["kl"]["serving"]
     assert serving["interval"]["lower"] < serving["value"] < serving["interval"]["upper"]
     schema = json.loads((REPOSITORY / "docs" / "schemas" / "report.schema.json").read_text())
     Draft202012Validator(schema).validate(json.loads(to_json(document)))
     properties = {each.get("name"): each.get("value") for each in ET.fromstring(to_junit(document)).iter("property")}
-    assert (properties["layer_at_fault"], properties["engine"]) == ("engine", "vllm")
+    assert (properties["layer_at_fault"], properties["engine"]) == (at_fault, "vllm")
 
 
 def test_what_is_not_told_apart_is_said_of_an_engine_and_of_none_in_this_process(history: History) -> None:
@@ -142,23 +133,15 @@ def test_what_is_not_told_apart_is_said_of_an_engine_and_of_none_in_this_process
 
 
 def test_what_only_a_server_shows_is_the_engines_fault(history: History) -> None:
-    served = read_policy(REPOSITORY / "data" / "policies" / "served.yaml")
-    policy = alone(served, against=False)
+    policy = alone(read_policy(REPOSITORY / "data" / "policies" / "served.yaml"), against=False)
     criterion = next(each for each in policy.criteria if each.id == "served-prompts")
     policy = policy.model_copy(update={"criteria": (criterion,)})
-    run = history.start_run(
-        family="sandbox", branch="main", identity=identity("branch", "openai"), reference_identity=None, policy=policy
-    )
     faults = counted_faults("prompt_differences", "all", ["one"], Counts(total=64, scored=64, errored=0))
-    history.finish_run(run.id, decide(policy, [faults]))
-    layer = layer_of(history, history.get_run(run.id))
+    served = identity("branch", "openai")
+    layer = layer_of(history, gated(history, served, policy, [faults]))
     assert layer is not None
     assert (layer.at_fault, layer.run) == ("engine", None)
-    unanswered = history.start_run(
-        family="sandbox", branch="main", identity=identity("branch", "openai"), reference_identity=None, policy=policy
-    )
-    history.finish_run(unanswered.id, decide(policy, []))
-    assert layer_of(history, history.get_run(unanswered.id)) is None
+    assert layer_of(history, gated(history, served, policy)) is None
 
 
 @pytest.mark.parametrize(

@@ -1,8 +1,6 @@
 """A device that does not hold both models: the reference is asked, and gone, before the branch is loaded."""
 
 import gc
-import json
-import shutil
 import weakref
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -10,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from safetensors.torch import load_file, save_file
 
 from q36eval.config import Paths
 from q36eval.engines import Scored, open_engine
@@ -22,9 +19,10 @@ from q36eval.records import ProbeName, Verdict
 from q36eval.run import branch as branching
 from q36eval.run import preflight
 from q36eval.run import reference as referring
-from tests.app.sandbox_gates import REPOSITORY, SANDBOX, Gates
+from tests.app.sandbox_gates import REPOSITORY, SANDBOX, Gates, copied, two_tokens_swapped
 from tests.app.test_reference_packs import DOCUMENTS, POLICY
 from tests.evals.small_suite import write_small_suite
+from tests.q36eval.checkpoints.inspection.damage import edit
 
 pytestmark = pytest.mark.long
 
@@ -127,10 +125,9 @@ def test_what_the_reference_cannot_score_is_not_asked_again_beside_the_branch(
 def test_a_branch_that_is_known_to_fail_waits_for_no_reference(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """By another tokenizer, and by weights that nobody inspects and that lack a tensor: as where both models fit."""
     verdicts = []
-    for name, spoil in (("tokenizer", _other_tokenizer), ("weights", _without_a_tensor)):
-        folder = tmp_path / name / "fp8-head"
-        shutil.copytree(SANDBOX / "fp8-head", folder)
-        spoil(folder)
+    lost = edit(lambda tensors: tensors.pop(next(name for name in tensors if "norm" in name)))
+    for name, spoil in (("tokenizer", two_tokens_swapped), ("weights", lost)):
+        folder = copied(SANDBOX / "fp8-head", tmp_path / name / "fp8-head", spoil)
         for devices in (branching.HOLD_BOTH, frozenset[str]()):
             with monkeypatch.context() as patch:
                 patch.setattr(branching, "HOLD_BOTH", devices)
@@ -141,18 +138,3 @@ def test_a_branch_that_is_known_to_fail_waits_for_no_reference(tmp_path: Path, m
     other = ("tokenizer", Verdict.INCONCLUSIVE, 3, False)  # what differs is the weights probe's to fail
     lacking = ("weights", Verdict.FAIL, 1, False)
     assert verdicts == [other, other, lacking, lacking]
-
-
-def _other_tokenizer(folder: Path) -> None:
-    file = folder / "tokenizer.json"
-    content = json.loads(file.read_text(encoding="utf-8"))
-    vocabulary = content["model"]["vocab"]
-    one, other = [word for word in vocabulary if len(word) == 1 and word.isalpha()][:2]
-    vocabulary[one], vocabulary[other] = vocabulary[other], vocabulary[one]
-    file.write_text(json.dumps(content), encoding="utf-8")
-
-
-def _without_a_tensor(folder: Path) -> None:
-    tensors = load_file(folder / "model.safetensors")
-    del tensors[next(name for name in tensors if "norm" in name)]
-    save_file(tensors, folder / "model.safetensors", {"format": "pt"})

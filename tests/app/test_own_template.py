@@ -1,8 +1,10 @@
 """A gate on a sandbox branch whose chat template is repaired: undeclared, declared, wrongly so, resumed, moved."""
 
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 import yaml
@@ -21,6 +23,7 @@ from q36eval.errors import UsageError
 from q36eval.history import RunRecord, RunState
 from q36eval.records import ProbeName, Verdict
 from q36eval.run.templates import PACKED
+from tests.app.judged_runs import report_of
 from tests.app.sandbox_gates import REPOSITORY, SANDBOX, Gates
 from tests.branches import folder_of
 from tests.commands import q36eval as command
@@ -67,24 +70,18 @@ class TemplateGates(Gates):
         return super().__call__(branch, **fields)
 
 
-@pytest.fixture
-def gate(state: Path, monkeypatch: pytest.MonkeyPatch) -> TemplateGates:
+@pytest.fixture(scope="module")
+def gate(state: Path) -> Iterator[TemplateGates]:
     """`gate(folder, …)`: the inspection and a few canaries."""
-    monkeypatch.setattr(q36eval.run.preflight, "build_probes", lambda *_: [CanaryProbe(SPECS)])
-    return TemplateGates(state, POLICY, probes=(ProbeName.WEIGHTS, ProbeName.CANARIES))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(q36eval.run.preflight, "build_probes", lambda *_: [CanaryProbe(SPECS)])
+        yield TemplateGates(state, POLICY, probes=(ProbeName.WEIGHTS, ProbeName.CANARIES))
 
 
 @pytest.fixture(scope="module")
-def known() -> dict[str, RunRecord]:
-    return {}
-
-
-@pytest.fixture
-def judged(gate: TemplateGates, repaired: Path, known: dict[str, RunRecord]) -> RunRecord:
+def judged(gate: TemplateGates, repaired: Path) -> RunRecord:
     """The gate of the branch with its template declared, measured once."""
-    if "run" not in known:
-        known["run"] = gate(repaired, chat_template_sha256(repaired))
-    return known["run"]
+    return gate(repaired, chat_template_sha256(repaired))
 
 
 def described(folder: Path, state: Path, sha256: str) -> Family:
@@ -101,8 +98,7 @@ def test_an_undeclared_template_fails_and_says_how_it_is_declared(
     gate: TemplateGates, repaired: Path, state: Path
 ) -> None:
     run = gate(repaired)
-    assert run.report is not None
-    assert (run.verdict, run.report.decisive) == (Verdict.FAIL, ("configuration-equal",))
+    assert (run.verdict, report_of(run).decisive) == (Verdict.FAIL, ("configuration-equal",))
     sha256 = chat_template_sha256(repaired)
     steps = document_of(run, gate.history).next_steps
     assert any(f"chat_template: {{sha256: {sha256}, source: WHY}}" in step.why for step in steps)
@@ -156,8 +152,7 @@ def test_an_endless_template_fails_also_where_it_is_declared(
     (folder / place).parent.mkdir(exist_ok=True)
     (folder / place).write_text("{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}")
     run = gate(folder, chat_template_sha256(folder))
-    assert run.report is not None
-    assert (run.verdict, run.report.decisive) == (Verdict.FAIL, ("configuration-equal",))
+    assert (run.verdict, report_of(run).decisive) == (Verdict.FAIL, ("configuration-equal",))
     figures = {m.key: m for m in gate.history.measurements(run.id)}
     noted = figures["weights.configuration_differences[all]"].note
     assert f"{place}: " in noted
@@ -175,7 +170,7 @@ def test_a_run_is_resumed_with_the_declaration_it_began_with(
 ) -> None:
     sha256 = chat_template_sha256(repaired)
     with monkeypatch.context() as patch:
-        patch.setattr("q36eval.run.branch.run_probes", _interrupt)
+        patch.setattr("q36eval.run.branch.run_probes", Mock(side_effect=KeyboardInterrupt))
         with pytest.raises(KeyboardInterrupt):
             gate(repaired, sha256)
     run = gate.history.list_runs()[0]
@@ -183,10 +178,6 @@ def test_a_run_is_resumed_with_the_declaration_it_began_with(
     with raises(UsageError, "run-of-another-template"):
         gate(repaired, resume=run.id)
     assert gate(repaired, sha256, resume=run.id).state is RunState.FINISHED
-
-
-def _interrupt(*_: object, **__: object) -> None:
-    raise KeyboardInterrupt
 
 
 def test_where_only_a_pack_is_at_hand_its_template_is_in_it(

@@ -1,14 +1,12 @@
 """`--plan` says what would be computed and measures nothing; its batches are those of the run that follows."""
 
 import json
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from q36eval.app.targets import load_family, resolve
 from q36eval.config import Paths
 from q36eval.engines import resident
 from q36eval.engines.resident import ResidentEngine
@@ -17,12 +15,11 @@ from q36eval.history import History
 from q36eval.kl.corpus import CorpusDocument
 from q36eval.kl.probe import KLProbe
 from q36eval.records import ProbeName
-from q36eval.run import workload
+from q36eval.run.measure import measure
 from q36eval.run.memory_report import BATCHES
 from q36eval.run.pack import Estimate, Size
-from q36eval.run.request import Request
 from q36eval.run.workload import planned_run
-from tests.app.sandbox_gates import Heard
+from tests.app.sandbox_gates import Gates, Heard
 from tests.commands import q36eval
 from tests.raising import raises
 
@@ -47,8 +44,7 @@ def nothing_computed(monkeypatch: pytest.MonkeyPatch) -> None:
     ids=lambda command: command[0],
 )
 def test_a_plan_is_printed_and_nothing_is_measured_or_written(command: tuple[str, ...], tmp_path: Path) -> None:
-    done = q36eval(*command, "--plan", state=tmp_path / "state")
-    assert done.returncode == 0, done.stderr
+    done = q36eval(*command, "--plan", state=tmp_path / "state", code=0)
     assert "2,048 tokens scored and 192 answers at a time" in done.stdout
     assert "decoded weights take 12 MiB" in done.stdout
     assert "140 texts of" in done.stdout
@@ -74,31 +70,17 @@ def test_reports_of_an_earlier_gate_stay_where_only_a_plan_is_wanted(tmp_path: P
     assert report.read_text() == "{}"
 
 
-@pytest.fixture
-def request_of(some_documents: list[CorpusDocument], monkeypatch: pytest.MonkeyPatch) -> Callable[[Paths], Request]:
-    """The KL of a part of the corpus, in this process."""
-    probes = lambda *_: [KLProbe(some_documents)]  # noqa: E731
-    monkeypatch.setattr(workload, "build_probes", probes)
-    monkeypatch.setattr("q36eval.run.preflight.build_probes", probes)
-    monkeypatch.setattr(resident, "usable_workers", lambda: 1)
-
-    def made(paths: Paths) -> Request:
-        family = load_family(None, paths)
-        target, reference = (resolve(name, family, paths) for name in ("fp8-head", "bf16"))
-        return Request(family, target, reference, "sandbox", None, probes=(ProbeName.KL,))
-
-    return made
-
-
 @pytest.mark.long
 def test_the_batches_are_those_that_are_computed_and_times_are_known_afterwards(
-    request_of: Callable[[Paths], Request], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    some_documents: list[CorpusDocument], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from q36eval.run.measure import measure
-
+    """Of the KL of a part of the corpus, in this process."""
+    for module in ("workload", "preflight"):
+        monkeypatch.setattr(f"q36eval.run.{module}.build_probes", lambda *_: [KLProbe(some_documents)])
+    monkeypatch.setattr(resident, "usable_workers", lambda: 1)
     monkeypatch.setenv("Q36EVAL_STATE", str(tmp_path))
     paths = Paths.default()
-    request = request_of(paths)
+    request = Gates(tmp_path, probes=(ProbeName.KL,)).request("fp8-head")
     history = History.open(paths.history_url)
     plan = planned_run(request, paths, history)
     assert [(stage.deployment, stage.seconds) for stage in plan.stages] == [("reference", None), ("fp8-head", None)]

@@ -32,7 +32,7 @@ def line_with(pattern: str, captured: pytest.CaptureFixture[str]) -> str:
     raise AssertionError(f"no line like {pattern!r} in {text!r}")
 
 
-def test_a_stage_with_counts_says_how_many_how_fast_and_what_remains(
+def test_a_stage_with_counts_says_how_many_how_fast_what_remains_and_what_is_waited_for(
     shown: ConsoleProgress, capfd: pytest.CaptureFixture[str]
 ) -> None:
     assert line_with("so far", capfd) == "preparing, under 5 s so far"
@@ -46,9 +46,6 @@ def test_a_stage_with_counts_says_how_many_how_fast_and_what_remains(
     shown.expect("needles", 1000)
     shown.worked("needles", 200, 0.5)
     assert "remaining: needles ≈ " in line_with("needles", capfd)
-
-
-def test_what_all_items_wait_for_is_told(shown: ConsoleProgress, capfd: pytest.CaptureFixture[str]) -> None:
     shown.stage("capturing the reference", 200)
     shown.within("layer", 12, 40)
     assert "0 of 200 (0%), layer 12 of 40" in line_with("layer", capfd)

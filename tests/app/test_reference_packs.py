@@ -25,9 +25,10 @@ from q36eval.run.floor import floor_state
 from q36eval.run.pack import CaptureRequest, Estimate, capture
 from q36eval.run.probe_set import Scored
 from q36eval.run.request import Target
-from tests.app.sandbox_gates import REPOSITORY, SANDBOX, Gates
+from tests.app.sandbox_gates import REPOSITORY, SANDBOX, Gates, copied, two_tokens_swapped
 from tests.branches import folder_of
 from tests.commands import q36eval
+from tests.q36eval.checkpoints.inspection.damage import Damage
 from tests.raising import raises
 
 pytestmark = pytest.mark.long
@@ -125,34 +126,26 @@ def test_a_pack_alone_gives_the_figures_of_its_reference(gate: PackGates, pack: 
     assert whole.verdict is Verdict.PASS
 
 
-def changed(tmp_path: Path, file: str, change: Callable[[str], str]) -> Path:
-    copy = tmp_path / "changed"
-    shutil.copytree(SANDBOX / "bf16", copy)
-    (copy / file).write_text(change((copy / file).read_text(encoding="utf-8")), encoding="utf-8")
-    return copy
+def spaced(file: str) -> Damage:
+    """A space at the end of a file."""
 
+    def append(folder: Path) -> None:
+        with (folder / file).open("a", encoding="utf-8") as stream:
+            stream.write(" ")
 
-def swapped(text: str) -> str:
-    tokenizer = json.loads(text)
-    vocabulary = tokenizer["model"]["vocab"]
-    one, other = list(vocabulary)[300:302]
-    vocabulary[one], vocabulary[other] = vocabulary[other], vocabulary[one]
-    return json.dumps(tokenizer)
+    return append
 
 
 @pytest.mark.parametrize(
-    ("field", "file", "change"),
-    [
-        ("tokenizer_sha256", "tokenizer.json", swapped),
-        ("chat_template_sha256", "chat_template.jinja", lambda text: text + " "),
-    ],
+    ("field", "damage"),
+    [("tokenizer_sha256", two_tokens_swapped), ("chat_template_sha256", spaced("chat_template.jinja"))],
 )
 def test_a_branch_that_is_asked_other_tokens_is_refused_with_the_field(
-    gate: PackGates, pack: Path, tmp_path: Path, field: str, file: str, change: Callable[[str], str]
+    gate: PackGates, pack: Path, tmp_path: Path, field: str, damage: Damage
 ) -> None:
     runs = len(gate.history.list_runs())
     with raises(UsageError, "pack-identity", field):
-        gate(changed(tmp_path, file, change), pack)
+        gate(copied(SANDBOX / "bf16", tmp_path / "changed", damage), pack)
     assert len(gate.history.list_runs()) == runs, "no run is begun"
 
 
@@ -199,7 +192,7 @@ def test_a_pack_of_another_checkpoint_is_refused(gate: PackGates, pack: Path, fa
     declaring = family.model_copy(update={"branches": family.branches | {"bf16": branch}})
     with raises(UsageError, "pack-identity", "checkpoint_sha256", "sandbox/bf16", "0000"):
         gate(folder_of("main"), pack, family=declaring)
-    other = changed(tmp_path, "generation_config.json", lambda text: text + " ")
+    other = copied(SANDBOX / "bf16", tmp_path / "changed", spaced("generation_config.json"))
     with raises(UsageError, "pack-identity", "checkpoint_sha256", "changed"):
         gate(folder_of("main"), pack, reference=Target("changed", other))
 
@@ -213,7 +206,7 @@ def test_a_shard_that_turns_out_altered_ends_the_run_and_loses_nothing(gate: Pac
 
 
 def test_a_pack_goes_on_only_with_its_own_reference(pack: Path, state: Path, tmp_path: Path) -> None:
-    other = changed(tmp_path, "generation_config.json", lambda text: text + " ")
+    other = copied(SANDBOX / "bf16", tmp_path / "changed", spaced("generation_config.json"))
     request = CaptureRequest(Target("changed", other), Scored("sandbox", 4096), (ProbeName.KL,), out=pack)
     with raises(UsageError, "pack-identity", "checkpoint_sha256"):
         capture(request, Paths(REPOSITORY, state), Progress(), lambda estimate: None)
@@ -239,8 +232,7 @@ def test_show_and_verify(pack: Path, copy: Path, tmp_path: Path) -> None:
     body["perturbations"][0]["slices"]["all"]["kl"] = 1e-12  # a figure that was altered is damage too
     floor.write_text(json.dumps(body))
     flip(shard)
-    verified = q36eval("reference", "show", "--verify", str(copy), state=tmp_path)
-    assert verified.returncode == 1
+    verified = q36eval("reference", "show", "--verify", str(copy), state=tmp_path, code=1)
     assert [line.partition(":")[0] for line in verified.stdout.splitlines()] == ["damaged"] * 2
     assert [name for name in (shard.name, floor.name) if name not in verified.stdout] == []
     next(copy.glob("*/pack.json")).unlink()
@@ -257,8 +249,7 @@ def test_a_pack_without_its_floor_is_unfinished_and_judges_nothing(gate: PackGat
         gate(folder_of("main"), copy)
     assert refused.value.exit_code == 2
     assert gate.figures(gate(folder_of("main"), copy, policy=None))["kl.kl_divergence[all]"] > 0
-    verified = q36eval("reference", "show", "--verify", str(copy), state=tmp_path)
-    assert verified.returncode == 2
+    verified = q36eval("reference", "show", "--verify", str(copy), state=tmp_path, code=2)
     assert sentence in verified.stderr
     (row,) = json.loads(q36eval("reference", "show", str(copy), "--json", state=tmp_path).stdout)["captures"]
     assert (row["state"], row["lacking"]) == ("unfinished", sentence)

@@ -64,6 +64,7 @@ def test_files_hold_what_is_printed(command: Command, run: RunRecord, tmp_path: 
 
 
 def test_a_workflows_summary_is_appended_to(command: Command, tmp_path: Path) -> None:
+    """One that cannot be written costs the summary alone."""
     summary = tmp_path / "summary.md"
     summary.write_text("# Step before\n")
     code, out, err = command("report", "latest", "--format", "github", summary=summary)
@@ -73,9 +74,6 @@ def test_a_workflows_summary_is_appended_to(command: Command, tmp_path: Path) ->
     summary.write_text("x" * (SUMMARY_LIMIT_BYTES - 3000))
     command("report", "latest", "--format", "github", summary=summary)
     assert SUMMARY_LIMIT_BYTES - 3000 < summary.stat().st_size <= SUMMARY_LIMIT_BYTES
-
-
-def test_a_summary_that_cannot_be_written_costs_the_summary_alone(command: Command, tmp_path: Path) -> None:
     code, out, err = command("report", "latest", "--format", "github", summary=tmp_path)
     assert code == 0
     assert out.startswith("::error")

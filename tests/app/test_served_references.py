@@ -160,15 +160,12 @@ def test_a_real_vllm_answers_for_both_sides(tmp_path: Path) -> None:
     assert row["identity"]["engine"] == "vllm"
     asked = ("--branch", "bf16", "--corpus", corpus, "--reference-pack", pack)
     gate = ("gate", *asked, "--policy", str(tmp_path / "policy.yaml"))
-    judged = q36eval(*gate, "--engine", "vllm", "--skip", "canaries", "--skip", "evals", "--json", state=state)
-    assert judged.returncode == 0, judged.stderr
+    q36eval(*gate, "--engine", "vllm", "--skip", "canaries", "--skip", "evals", "--json", state=state, code=0)
     report = q36eval("report", "latest", "--format", "markdown", state=state)
     assert "what vllm does wrong to the reference too does not show" in report.stdout
-    refused = q36eval(*gate, state=state)
-    assert refused.returncode == 2
+    refused = q36eval(*gate, state=state, code=2)
     assert "the branch is answered by in-process" in refused.stderr
-    between = q36eval("kl", *asked, "--json", state=state)
-    assert between.returncode == 0, between.stderr
+    between = q36eval("kl", *asked, "--json", state=state, code=0)
     figures = json.loads(between.stdout)["measurements"]
     # of texts such as it learnt; of the others, whose perplexity is 313, a near tie of its experts moves single tokens
     own_texts = ("kl_divergence", "on_policy/canaries")

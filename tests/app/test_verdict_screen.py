@@ -8,12 +8,13 @@ import io
 import json
 import re
 from datetime import UTC, date, datetime
+from functools import partial
 from pathlib import Path
 
 from rich.cells import cell_len
 from rich.console import Console
 
-from q36eval.gate import GateReport, Waiver
+from q36eval.gate import Waiver
 from q36eval.gate.declaration import DECLARED, Declaration, recorded_policy_sha256
 from q36eval.gate.report import CriterionVerdict, SignOff, Stage, StageState
 from q36eval.history import RunRecord
@@ -37,12 +38,7 @@ def gate(branch: str, since: Since = Since(), **changes: object) -> Document:  #
     return Document(run.report, run, (), answers, since)
 
 
-def passed(since: Since = Since(), **changes: object) -> Document:  # noqa: B008
-    return gate("gptq-int4", since, **changes)
-
-
-def report_of(document: Document) -> GateReport:
-    return document.report
+passed = partial(gate, "gptq-int4")
 
 
 def waived() -> Document:
@@ -50,11 +46,11 @@ def waived() -> Document:
     waiver = Waiver(owner="eva", reason="served without tools", criterion="kl", expires=date(2026, 12, 24))
     criteria = tuple(
         one.model_copy(update={"waived_by": (waiver,) if one.verdict != "PASS" else ()})
-        for one in report_of(document).criteria
+        for one in document.report.criteria
     )
     lanes = tuple(
         lane.model_copy(update={"verdict": Verdict.PASS, "headline": "PASS with waivers", "decisive": ()})
-        for lane in report_of(document).lanes
+        for lane in document.report.lanes
     )
     now = {"verdict": Verdict.PASS, "headline": "PASS with waivers", "exit_code": 0, "decisive": ()}
     return gate("int2-experts", criteria=criteria, lanes=lanes, **now)

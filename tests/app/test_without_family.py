@@ -53,8 +53,7 @@ def test_without_a_name_a_family_is_the_sandbox_or_the_references_own(folders: t
 def test_inspection_says_nothing_of_other_models(folders: tuple[str, str], tmp_path: Path) -> None:
     reference, branch = folders
     for against in ((), ("--reference", reference)):
-        done = commands.q36eval("inspect", branch, *against, state=tmp_path)
-        assert done.returncode == 0, done.stdout
+        done = commands.q36eval("inspect", branch, *against, state=tmp_path, code=0)
         assert [word for word in FAMILY_WORDS if word in done.stdout] == []
 
 
@@ -78,14 +77,12 @@ def test_folders_of_one_name_are_two_branches_and_a_rebuilt_one_stays(
 def test_kl_and_attribution_use_general_texts_and_sample_nothing(folders: tuple[str, str], tmp_path: Path) -> None:
     reference, branch = folders
     named = ("--branch", branch, "--reference", reference, "--json")
-    done = commands.q36eval("kl", *named, state=tmp_path)
-    assert done.returncode == 0, done.stderr
+    done = commands.q36eval("kl", *named, state=tmp_path, code=0)
     measured = {(one["metric"], one["slice"]): one for one in json.loads(done.stdout)["measurements"]}
     assert measured["kl_divergence", "all"]["value"] > 0
     assert {"english", "code", "json"} <= {slice_name for _, slice_name in measured}
     assert not any(slice_name.startswith("on_policy") for _, slice_name in measured)
-    done = commands.q36eval("attribute", *named, "--bands", "1", state=tmp_path)
-    assert done.returncode == 0, done.stderr
+    done = commands.q36eval("attribute", *named, "--bands", "1", state=tmp_path, code=0)
     body = json.loads(done.stdout)
     classes = {blame["suspect"] for blame in body["blames"] if blame["kind"] == "class"}
     assert classes == {"self-attention", "dense MLP"}

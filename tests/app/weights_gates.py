@@ -14,6 +14,13 @@ criteria:
 SKIPPING = ("--skip", "kl", "--skip", "evals", "--skip", "canaries")
 
 
+def kl(most: float) -> str:
+    """One more criterion of a policy: the mean divergence in nats a token, over at least eight documents."""
+    margin = f"{{kind: max_value, value: {most:f}, source: x}}"
+    lanes = "lanes: [structured, freeform], min_clusters: 8"
+    return f"  - {{id: kl, probe: kl, metric: kl_divergence, margin: {margin}, {lanes}}}\n"
+
+
 def flip(file: Path) -> None:
     """Another mantissa of the last value, in place: still a checkpoint, of other weights."""
     with file.open("r+b") as stream:

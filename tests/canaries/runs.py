@@ -1,6 +1,7 @@
 """Whole runs of the canary probe on a scripted or a real engine, and what they told."""
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,17 +14,16 @@ from q36eval.canaries.specification import CanarySpec
 from q36eval.engines import Engine, Generated, GenerationRequest, Scored, ScoreRequest
 from q36eval.engines.logits import OutputHead
 from q36eval.probes import Probe, Progress, Sink
-from q36eval.records import Answer, DeploymentIdentity, ItemOutcome, Measurement, ProbeFailure, ProbeName
+from q36eval.records import ItemOutcome, Measurement, ProbeFailure, ProbeName
 from q36eval.references import Capture
 from q36eval.run.capture import ReferenceAnswers
 from q36eval.run.rounds import run_probes
+from tests import outcomes
+from tests.q36eval.run.runner import IDENTITY
 
 BF16 = Path(__file__).parents[2] / "data" / "sandbox" / "bf16"
 TRAINED = pytest.mark.skipif(
     not (BF16 / "model.safetensors").exists(), reason="the sandbox has no trained weights in this checkout"
-)
-IDENTITY = DeploymentIdentity(
-    checkpoint_sha256="a", tokenizer_sha256="t", chat_template_sha256="c", engine="test", engine_version="1"
 )
 GREETING = """
 id: greeting
@@ -90,17 +90,8 @@ def run_of(
     return sink
 
 
-def outcome(name: str, branch: Answer, reference: Answer, *, must_pass: bool = False) -> ItemOutcome:
-    """Of the question `CANARY/PROMPT`."""
-    return ItemOutcome(
-        probe=ProbeName.CANARIES,
-        group=name.partition("/")[0],
-        item_key=name,
-        cluster=name,
-        must_pass=must_pass,
-        branch=branch,
-        reference=reference,
-    )
+outcome = partial(outcomes.outcome, ProbeName.CANARIES)
+"""Of the question `CANARY/PROMPT`."""
 
 
 def right(case: Case) -> tuple[str, str]:

@@ -2,9 +2,11 @@
 
 import json
 import re
+from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from pydantic_core import from_json
@@ -15,25 +17,11 @@ from tests.profiles import sized
 
 ASKED = {check: answer for answer in labelled_answers() for check in answer.checks}
 assert set(ASKED) == set(CHECKS)
+DATA = yaml.safe_load(Path(__file__).with_name("spellings.yaml").read_text(encoding="utf-8"))
 TAGS = ["<tool_call>", "</tool_call>", "<function=", "<function=book>", "</function>", "<parameter=a>", "</parameter>"]
 JSON = [*'{}[]":, \n', "\\u", "\\ud800", "NaN", "-Infinity", "1e999", "9" * 5000, "true", "null", "```json\n", "```"]
-WORDS = [
-    "Obchod A",
-    "obchodě B",
-    "levnější",
-    "než",
-    "2 400",
-    "15 % z ",
-    "Kč",
-    "nastejno",
-    "A",
-    "1 - ",
-    "/ 0",
-    "× ",
-    "- ",
-]
 ODD = ["−", "=", "0.", "²", "٣", "\u0000", "\ud800", "0,123,456", "{,}", "\\text{"]
-FRAGMENTS = st.sampled_from([*TAGS, *JSON, *WORDS, *ODD])
+FRAGMENTS = st.sampled_from([*TAGS, *JSON, *DATA["words"], *ODD])
 TEXTS = st.one_of(st.text(), st.lists(st.one_of(FRAGMENTS, st.text(max_size=4)), max_size=25).map("".join))
 
 
@@ -113,37 +101,7 @@ def test_json_with_one_character_changed_passes_only_where_it_means_the_same(
         assert passes == means(changed.strip(), DOCUMENT), changed
 
 
-TOOLS = [
-    {
-        "name": "book",
-        "parameters": {
-            "type": "object",
-            "properties": {
-                "start": {"type": "string"},
-                "nights": {"type": "integer"},
-                "paid": {"type": "boolean"},
-                "guests": {"type": "array"},
-            },
-        },
-    }
-]
-ARGUMENTS = {"start": "2026-05-01", "nights": 3, "paid": True, "guests": ["Jana", 1, True]}
-XML = """<tool_call>
-<function=book>
-<parameter=start>
-2026-05-01
-</parameter>
-<parameter=nights>
-3
-</parameter>
-<parameter=paid>
-true
-</parameter>
-<parameter=guests>
-["Jana", 1, true]
-</parameter>
-</function>
-</tool_call>"""
+CALL, ARGUMENTS = DATA["call"], DATA["arguments"]
 _RIGHT_CALL = re.compile(
     r"(?P<before>.*?)<tool_call>\s*<function=book>"
     r"\s*<parameter=start>\n?2026-05-01\n?</parameter>"
@@ -160,48 +118,25 @@ _RIGHT_CALL = re.compile(
 def test_an_xml_call_with_one_character_changed_passes_only_where_it_means_the_same(
     edit: tuple[str, float, str],
 ) -> None:
-    changed = edited(XML, edit)
+    changed = edited(CALL, edit)
     right = _RIGHT_CALL.fullmatch(changed)
-    passes = not run_checks(changed, ["tool_call"], {"name": "book", "arguments": ARGUMENTS}, TOOLS)
+    passes = not run_checks(changed, ["tool_call"], {"name": "book", "arguments": ARGUMENTS}, DATA["tools"])
     if right is None or right["before"].isascii():  # a letter of another script before the call is wrong
         same = right is not None and means(right["nights"].strip(), 3) and means(right["guests"], ARGUMENTS["guests"])
         assert passes == same, changed
 
 
-OFFERS = {
-    "offers": {
-        "A": {"price": 5700, "discounts": [{"percent": 50}]},
-        "B": {"price": 5300, "discounts": [{"amount": 2500}]},
-    }
-}
-SUMS = [
-    "Obchod A: 50 % z 5 700 Kč = 2 850 Kč, 5 700 − 2 850 = 2 850 Kč\nObchod B: 5 300 − 2 500 = 2 800 Kč\n",
-    "**Obchod A:** $5\\,700 \\cdot 0{,}5 = 2\\,850$ Kč\n\n**Obchod B:** $5\\,300 - 2\\,500 = 2\\,800$ Kč\n\n",
-    "### Obchod A\n- sleva: 2 850 Kč\n- konečná cena: 2 850 Kč\n\n### Obchod B\n- sleva: 2 500 Kč\n"
-    "- konečná cena: 2 800 Kč\n\n",
-    "| | Obchod A | Obchod B |\n|---|---|---|\n| Cena | 5 700 Kč | 5 300 Kč |\n| Sleva | 2 850 Kč | 2 500 Kč |\n"
-    "| Po slevě | 2 850 Kč | 2 800 Kč |\n\n",
-    "| Obchod | Sleva | Konečná cena |\n|---|---|---|\n| A | 2 850 Kč | 2 850 Kč |\n| B | 2 500 Kč | 2 800 Kč |\n\n",
-]
-CONCLUSIONS = [
-    "Výhodnější je obchod B, ušetříte 50 Kč.",
-    "Kupte vrtačku v obchodě B, je o 50 Kč levnější než v obchodě A.",
-    "Obchod A má sice vyšší slevu, ale levněji vyjde obchod B.",
-    "Obchod A je o 50 Kč dražší.",
-    "V obchodě B (2 800 Kč) zaplatíte méně než v obchodě A (2 850 Kč).",
-    "Rozdíl činí 50 Kč ve prospěch obchodu B.",
-    "2 800 < 2 850 ⇒ **B**",
-    "**Rozhodnutí:** obchod B",
-]
 OTHER_SHOP = {"A": "B", "B": "A"}
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("said", CONCLUSIONS)
-@pytest.mark.parametrize("sums", SUMS, ids=range(len(SUMS)))
+@pytest.mark.parametrize("said", DATA["conclusions"])
+@pytest.mark.parametrize("sums", DATA["sums"], ids=range(len(DATA["sums"])))
 def test_a_right_comparison_is_right_and_with_a_price_shop_or_unit_changed_it_is_not(sums: str, said: str) -> None:
+    offers = {"offers": DATA["offers"]}
+
     def right(text: str) -> bool:
-        return not run_checks(text, ["discount"], OFFERS)
+        return not run_checks(text, ["discount"], offers)
 
     assert right(sums + said)
     assert right(said + "\n\n" + sums), "a conclusion may stand first"
@@ -209,7 +144,7 @@ def test_a_right_comparison_is_right_and_with_a_price_shop_or_unit_changed_it_is
     for digit in "12345679":
         assert not right(sums[:last] + digit + sums[last + 1 :] + "Levnější je obchod B."), digit
     swapped = re.sub(r"(?<!\w)[AB](?!\w)", lambda shop: OTHER_SHOP[shop.group()], said)
-    codes = {one.code for one in run_checks(sums + swapped, ["discount"], OFFERS)}
+    codes = {one.code for one in run_checks(sums + swapped, ["discount"], offers)}
     assert codes - {"wrong_amount"} == {"wrong_conclusion"}
     assert ("wrong_amount" in codes) == ("(2 800 Kč)" in said), "only a price that is stated again is wrong too"
     exchanged = re.sub(r"(?<!\w)[AB](?!\w)", lambda shop: OTHER_SHOP[shop.group()], sums)

@@ -1,8 +1,10 @@
 """What labelled answers cannot say: decisions, calls' facts and faults, specifications that are refused."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from pydantic import ValidationError
 
 from q36eval.canaries.checks import (
@@ -15,6 +17,7 @@ from q36eval.canaries.checks import (
 )
 from q36eval.canaries.specification import load_specs
 
+REFUSED = yaml.safe_load(Path(__file__).with_name("refused.yaml").read_text(encoding="utf-8"))
 STAY = {
     "nights": {"type": "integer"},
     "board": {"type": "string", "enum": ["full", "half"]},
@@ -167,48 +170,17 @@ def test_a_servers_parser_made_the_calls_of_the_text_or_not(text: str, served: A
     assert same_calls(text, TOOLS, served) is same
 
 
-@pytest.mark.parametrize(
-    ("check", "expected", "sentence"),
-    [
-        ("json", {"object": {}, "schema": {"properties": {"a": {"minimum": "1"}}}}, r"\$.properties.a.minimum"),
-        ("json", {"object": {}, "schema": {"properties": {"a": {"pattern": "("}}}}, "not a regular expression"),
-        ("json", {"object": {}, "schema": {"$dynamicRef": "https://example.com/schema"}}, r"\$dynamicRef"),
-        ("json", {"object": {}, "schema": {"properties": {"a": {"$id": "http://other/"}}}}, r"\$id"),
-        ("json", {"object": {}, "schema": {"properties": {"a": {"patternProperties": {}}}}}, "patternProperties"),
-        ("json", {"object": {}, "schema": {"$ref": "#/$defs/a"}}, r"\$ref"),
-        ("json", {"object": {}, "schema": {"$ref": "#"}}, "breaks its own schema"),
-        ("json", {"object": {"a": 1}, "schema": {"properties": {"a": {"type": "string"}}}}, r"own schema at \$.a"),
-        ("json", {"object": 3}, "object"),
-        ("pattern", {"pattern": {}}, "give must_match"),
-        ("pattern", {"pattern": {"must_match": "(?:(?:a{9999}){9999}){9999}"}}, "too many parts"),
-        ("pattern", {"pattern": {"must_match": "(?:a(?R)?)*b"}}, "refers to itself"),
-        ("pattern", {"pattern": {"must_mach": "a"}}, "must_mach"),
-        ("style", {"style": {}}, "demands nothing"),
-        ("style", {"style": {"language": "de"}}, "language"),
-        ("stable", {"stable": {"scripts": ["Latn2"], "max_characters": 9, "min_characters": 1}}, "no Unicode script"),
-        ("stable", {"stable": {"scripts": ["Latin"], "max_characters": 1, "min_characters": 9}}, "above"),
-        ("tool_calls", {"calls": []}, "calls"),
-        ("exact_code", {"code": " \n"}, "nothing but white space"),
-    ],
-)
-def test_a_specification_that_cannot_be_used_is_refused(check: str, expected: dict[str, Any], sentence: str) -> None:
-    with pytest.raises(ValidationError, match=sentence):
-        run_checks("", [check], expected)
+@pytest.mark.parametrize("row", REFUSED["specifications"], ids=lambda row: row["sentence"])
+def test_a_specification_that_cannot_be_used_is_refused(row: dict[str, Any]) -> None:
+    with pytest.raises(ValidationError, match=row["sentence"]):
+        run_checks("", [row["check"]], row["expected"])
 
 
-@pytest.mark.parametrize(
-    ("tools", "sentence"),
-    [
-        ([{"function": {"parameters": {}}}], "tool 1 has no name"),
-        ([{"name": "a"}, {"name": "a"}], "two tools are called 'a'"),
-        ([{"name": "a", "parameters": {"properties": {"b": {"type": "int"}}}}], "tool 'a'.*not a JSON Schema"),
-        ([{"name": "a", "parameters": {"type": "array"}}], "type object"),
-    ],
-)
-def test_tools_that_no_call_could_be_judged_by_are_refused(tools: list[dict[str, Any]], sentence: str) -> None:
+@pytest.mark.parametrize("row", REFUSED["tools"], ids=lambda row: row["sentence"])
+def test_tools_that_no_call_could_be_judged_by_are_refused(row: dict[str, Any]) -> None:
     check_tools(TOOLS)
-    with pytest.raises(ValueError, match=sentence):
-        check_tools(tools)
+    with pytest.raises(ValueError, match=row["sentence"]):
+        check_tools(row["tools"])
 
 
 @pytest.mark.parametrize(

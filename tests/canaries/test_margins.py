@@ -64,6 +64,7 @@ def test_without_alternatives_every_token_of_the_place_decides_against_any_other
 
 
 def test_an_answer_in_other_tokens_than_the_tokenizer_would_write_is_decided_against_any_other(tokenizer: Any) -> None:
+    """Tokens of a part of a character stand for that character."""
     text = "obchod A."
     ids = [token for character in text for token in _encoded(tokenizer, character)]
     assert ids != _encoded(tokenizer, text)
@@ -71,9 +72,6 @@ def test_an_answer_in_other_tokens_than_the_tokenizer_would_write_is_decided_aga
     assert "".join(text[start:end] for start, end in spans) == text
     (token,) = decisive_tokens(tokenizer, ids, text, [_decision(text, "A", "B")])
     assert (token.right, tokenizer.decode([token.right])) == (ids[token.position], "A")
-
-
-def test_tokens_of_a_part_of_a_character_stand_for_that_character(tokenizer: Any) -> None:
     text = "a😀b"
     ids = _encoded(tokenizer, text)
     spans = token_spans(tokenizer, ids, text)
@@ -82,7 +80,7 @@ def test_tokens_of_a_part_of_a_character_stand_for_that_character(tokenizer: Any
     assert {at for start, end in spans for at in range(start, end)} == {0, 1, 2}
 
 
-def test_margins_are_differences_of_log_probabilities_on_the_answer() -> None:
+def test_margins_are_differences_of_log_probabilities_and_what_is_no_number_stays_none() -> None:
     logits = torch.randn(150, 11, generator=torch.Generator().manual_seed(1)) * 3
     ids = [int(row.argmax()) for row in logits]
     ids[100] = int(logits[100].argsort()[-3])  # an answer that took the third likeliest token there
@@ -107,9 +105,6 @@ def test_margins_are_differences_of_log_probabilities_on_the_answer() -> None:
         mass = [math.exp(value) for _, value in choices]
         assert mass == sorted(mass, reverse=True)
         assert len(choices) == 5 or sum(mass) >= 0.999
-
-
-def test_a_margin_that_is_no_number_stays_none() -> None:
     logits = torch.full((1, 4), math.nan)
     assert math.isnan(taught(lambda states: states, logits, [1], [DecisiveToken("open", 0, 1)]).margins[0])
 

@@ -14,6 +14,7 @@ from tests.canaries.runs import BF16, Said, Scripted, Told, right, run_of
 
 SPECS = load_specs(only=["json-flat", "tool-call", "enum-select-must-pass"], n=3, skills=None)
 CASES = [case for spec in SPECS for case in cases_of(spec)]
+WITHOUT_TOOLS, TOOLS = [case for case in CASES if not case.tools], {case.question for case in CASES if case.tools}
 REPAIR = "<|im_start|>system\nAnswer as you are asked.<|im_end|>"
 RAISES = "{%- if tools -%}{{ raise_exception('No tools here.') }}{%- endif -%}\n"
 
@@ -39,6 +40,7 @@ def asked(own: Any, said: Said = right, cases: Sequence[Case] = CASES) -> Script
 
 
 def test_both_are_asked_by_their_own_template_and_paired_by_prompt(tmp_path: Path) -> None:
+    """The branch is taught the reference's answer after its own prompt."""
     plain, repaired = templated(), templated(REPAIR)
     reference, branch = asked(plain), asked(repaired)
     sink, kept = gated(tmp_path, reference, branch)
@@ -52,11 +54,6 @@ def test_both_are_asked_by_their_own_template_and_paired_by_prompt(tmp_path: Pat
     assert of.first is not None
     assert of.first[2] == REPAIR + of.first[1]
 
-
-def test_the_branch_is_taught_the_references_answer_after_its_own_prompt(tmp_path: Path) -> None:
-    plain, repaired = templated(), templated(REPAIR)
-    reference, branch = asked(plain), asked(repaired)
-    gated(tmp_path, reference, branch)
     theirs = {request.key: request.token_ids[request.first :] for request in reference.scored}
     assert theirs
     prompts = {request.key: request.token_ids for request in branch.asked}
@@ -78,32 +75,28 @@ def test_flips_are_asked_again_by_the_branchs_own_template(tmp_path: Path) -> No
 
 
 def test_what_the_branchs_template_does_not_write_is_errored_and_never_wrong(tmp_path: Path) -> None:
-    without = [case for case in CASES if not case.tools]
-    branch = asked(templated(RAISES), cases=without)
+    branch = asked(templated(RAISES), cases=WITHOUT_TOOLS)
     sink, kept = gated(tmp_path, asked(templated()), branch)
-    tools = {case.question for case in CASES if case.tools}
-    assert kept[ProbeName.CANARIES].unwritten == len(tools) > 0
+    assert kept[ProbeName.CANARIES].unwritten == len(TOOLS) > 0
     assert len(sink.items) == kept[ProbeName.CANARIES].prompts, "none is dropped"
     for outcome in sink.items.values():
         assert outcome.reference.score == 1.0
-        if outcome.cluster in tools:
+        if outcome.cluster in TOOLS:
             assert outcome.branch.score is None
             assert "does not write this conversation: No tools here." in (outcome.branch.error or "")
         else:
             assert outcome.branch.score == 1.0
     errored = {key: figure.counts.errored for key, figure in sink.measurements.items()}
-    assert len(tools) in errored.values(), errored
+    assert len(TOOLS) in errored.values(), errored
 
 
 def test_what_the_references_template_does_not_write_says_nothing(tmp_path: Path) -> None:
-    without = [case for case in CASES if not case.tools]
-    for declared, branch in ((False, asked(templated(RAISES), cases=without)), (True, asked(templated()))):
-        sink, _ = gated(tmp_path, asked(templated(RAISES), cases=without), branch, declared=declared)
-        tools = {case.question for case in CASES if case.tools}
-        unwritten = [each for each in sink.items.values() if each.cluster in tools]
-        assert len(unwritten) == len(tools)
+    for declared, branch in ((False, asked(templated(RAISES), cases=WITHOUT_TOOLS)), (True, asked(templated()))):
+        sink, _ = gated(tmp_path, asked(templated(RAISES), cases=WITHOUT_TOOLS), branch, declared=declared)
+        unwritten = [each for each in sink.items.values() if each.cluster in TOOLS]
+        assert len(unwritten) == len(TOOLS)
         for outcome in unwritten:
             assert (outcome.branch.score, outcome.reference.score) == (None, None)
             assert outcome.flip not in ("regression", "gain")
             assert outcome.branch.error == outcome.reference.error
-        assert all(each.branch.score == 1.0 for each in sink.items.values() if each.cluster not in tools)
+        assert all(each.branch.score == 1.0 for each in sink.items.values() if each.cluster not in TOOLS)

@@ -41,6 +41,7 @@ def probe() -> CanaryProbe:
 
 
 def test_the_reference_against_itself_loses_nothing_to_the_last_bit(runs: tuple[Told, Told]) -> None:
+    """Every right answer has a margin, and greedy decoding prefers it."""
     same, _ = runs
     assert len(same.items) == DRAWS // 2 + 2 * DRAWS + 6 + 2 + 4 + 4
     for outcome in same.items.values():
@@ -50,10 +51,6 @@ def test_the_reference_against_itself_loses_nothing_to_the_last_bit(runs: tuple[
     assert same.measurements["must_pass_flips[all]"].value == 0
     assert same.measurements["decisive_margin_ratio[all]"].effect == 1.0
     assert same.measurements["failure_rate[all]"].effect == 0.0
-
-
-def test_every_right_answer_has_a_margin_and_greedy_prefers_it(runs: tuple[Told, Told]) -> None:
-    same, _ = runs
     right = [outcome.reference for outcome in same.items.values() if outcome.reference.score == 1.0]
     assert len(right) > 0.8 * len(same.items)
     margins = [answer.detail["margin"]["nats"] for answer in right]
@@ -64,6 +61,7 @@ def test_every_right_answer_has_a_margin_and_greedy_prefers_it(runs: tuple[Told,
 
 
 def test_ruined_experts_shrink_margins_and_flip_what_is_asked_again(runs: tuple[Told, Told]) -> None:
+    """Where two answers part, both choices are kept."""
     _, ruined = runs
     margin = ruined.measurements["decisive_margin_ratio[all]"]
     assert margin.effect_interval.upper < 1
@@ -81,9 +79,6 @@ def test_ruined_experts_shrink_margins_and_flip_what_is_asked_again(runs: tuple[
     ):
         assert ruined.measurements[f"{metric}[all]"].value == sum(standing(outcome) is kind for outcome in outcomes)
 
-
-def test_where_two_answers_part_both_choices_are_kept(runs: tuple[Told, Told]) -> None:
-    _, ruined = runs
     parted = [o for o in ruined.items.values() if "divergence" in o.branch.detail]
     assert parted
     for outcome in parted:

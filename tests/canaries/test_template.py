@@ -52,10 +52,6 @@ def test_calls_written_by_the_template_are_read_back_and_right(case: Case) -> No
 USER = {"role": "user", "content": "Ahoj."}
 
 
-def _rendered(*messages: dict[str, Any], **settings: Any) -> str:
-    return str(_tokenizer().apply_chat_template(list(messages), tokenize=False, add_generation_prompt=True, **settings))
-
-
 @pytest.mark.parametrize(
     "messages",
     [
@@ -72,6 +68,6 @@ def test_what_the_published_template_refuses_is_refused_in_a_specification_too(m
     from q36eval.canaries.specification import check_messages
 
     with pytest.raises(TemplateError):
-        _rendered(*messages)
+        _tokenizer().apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
     with pytest.raises(ValueError, match="message"):
         check_messages(messages)

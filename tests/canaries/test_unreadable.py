@@ -74,6 +74,7 @@ def test_marks_of_reasoning_are_wrong_where_thinking_is_off(text: str) -> None:
 
 
 def test_counted_apart_from_errors_and_imputed_like_them() -> None:
+    """Many of them are not measured, and some are named."""
     measurement = failures(UNREAD, WRONG, ERRORED, right=197)
     assert measurement.counts.model_dump() == {"total": 200, "scored": 198, "errored": 1, "unreadable": 1}
     assert measurement.causes is not None
@@ -86,15 +87,12 @@ def test_counted_apart_from_errors_and_imputed_like_them() -> None:
     assert right.p_pass < wrong.p_pass <= unread.p_pass
     unread, right, wrong = (judge(AT_MOST_5_POINTS, [failures(*many, last, right=179)], []) for last in EACH)
     assert wrong.p_fail < right.p_fail <= unread.p_fail
-
-
-def test_many_of_them_are_not_measured_and_some_are_named() -> None:
     result = judge(AT_MOST_5_POINTS, [failures(*[UNREAD] * 5, right=195)], [])
     assert result.verdict is CriterionVerdict.NOT_MEASURED
     assert not result.infrastructure
     assert "5 of 200 items have an unreadable answer, more than 2%: c/0 on the branch" in result.reason
-    few = judge(AT_MOST_5_POINTS, [failures(*[UNREAD] * 4, right=596)], [])
-    assert few.p_pass < 1.0 - AT_MOST_5_POINTS.confidence
+    some = judge(AT_MOST_5_POINTS, [failures(*[UNREAD] * 4, right=596)], [])
+    assert some.p_pass < 1.0 - AT_MOST_5_POINTS.confidence
 
 
 def test_how_an_answer_ends_is_known_of_one_that_cannot_be_read() -> None:

@@ -7,19 +7,9 @@ import pytest
 
 from q36eval.engines import Engine
 from q36eval.engines.in_process import InProcessEngine
-from q36eval.records import DeploymentIdentity
 from tests.evals.hub_mirror import use_cache, write_mirror
+from tests.q36eval.run.runner import IDENTITY
 from tests.small_models import text_config
-
-ROOT = Path(__file__).resolve().parents[2]
-TOKENIZER = ROOT / "data/sandbox/bf16"
-
-
-@pytest.fixture(scope="session")
-def tokenizer() -> Any:
-    from transformers import AutoTokenizer
-
-    return AutoTokenizer.from_pretrained(TOKENIZER, local_files_only=True)
 
 
 @pytest.fixture(scope="session")
@@ -55,14 +45,7 @@ def tiny_model(tokenizer: Any) -> Any:
 
 @pytest.fixture(scope="session")
 def engine(tiny_model: Any, tokenizer: Any) -> Engine:
-    identity = DeploymentIdentity(
-        checkpoint_sha256="0" * 64,
-        tokenizer_sha256="0" * 64,
-        chat_template_sha256="0" * 64,
-        engine="in-process",
-        engine_version="test",
-    )
-    return InProcessEngine(tiny_model, tokenizer, identity)
+    return InProcessEngine(tiny_model, tokenizer, IDENTITY)
 
 
 @pytest.fixture(scope="session")

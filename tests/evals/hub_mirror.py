@@ -5,19 +5,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
-COMMITS = {
-    "cais/mmlu": "c30699e8356da336a370243923dbaf21066bb9fe",
-    "EleutherAI/wikitext_document_level": "647234772b9554e208af6c826f23b99e3cac88c8",
-    "baber/paul_graham_essays": "1" * 40,
-    "rajpurkar/squad_v2": "3ffb306f725f7d2ce8394bc1873b24868140c412",
-    "hotpotqa/hotpot_qa": "1908d6afbbead072334abe2965f91bd2709910ab",
-    "Idavidrein/gpqa": "633f5ee89ab8ad4522a9f850766b73f62147ffdd",
-    "openai/gsm8k": "740312add88f781978c0658806c59bc2815b9866",
-    "Salesforce/wikitext": "b08601e04326c79dfdd32d625aee71d232d685c3",
-    "facebook/belebele": "75b399394a9803252cfec289d103de462763db7c",
-    "openai/openai_humaneval": "7dce6050a7d6d172f3cc5c32aa97f52fa1a2e544",
-}
+DATA = yaml.safe_load(Path(__file__).with_name("mirror.yaml").read_text(encoding="utf-8"))
 PASSAGE = "This question refers to the following information.\n“The miller paid the tithe.”\n— A charter, 1348\n"
 
 
@@ -49,13 +39,7 @@ def write_mirror(home: Path) -> None:
         for split, count in (("train", 12), ("test", 4))
     }
     cache(root, "openai/gsm8k", "main", sums, Features(question=text, answer=text))
-    program = {
-        "task_id": "Own/0",
-        "prompt": 'def twice(x):\n    """Double x."""\n',
-        "canonical_solution": "    return 2 * x\n",
-        "test": "def check(candidate):\n    assert candidate(3) == 6\n",
-        "entry_point": "twice",
-    }
+    program = DATA["program"]
     cache(root, "openai/openai_humaneval", "default", {"test": [program]}, Features({name: text for name in program}))
     _write_punkt(home / "nltk_data/tokenizers/punkt_tab/english")
 
@@ -68,7 +52,7 @@ def cache(root: Path, name: str, config: str, splits: Mapping[str, Sequence[Mapp
 
     namespace, _, written = name.partition("/")
     dataset = camelcase_to_snakecase(written)
-    folder = root / f"{namespace}___{dataset}" / config / "0.0.0" / COMMITS[name]
+    folder = root / f"{namespace}___{dataset}" / config / "0.0.0" / DATA["commits"][name]
     folder.mkdir(parents=True)
     infos = SplitDict(dataset_name=dataset)
     for split, rows in splits.items():

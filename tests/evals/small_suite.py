@@ -1,7 +1,9 @@
 """A few items of every group of the sandbox suite, as a suite of their own."""
 
 import json
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import yaml
 
@@ -11,8 +13,11 @@ ROOT = Path(__file__).resolve().parents[2]
 FROZEN = ROOT / "data/tasks/sandbox"
 
 
-def write_small_suite(folder: Path, counts: dict[str, int], **settings: object) -> Path:
-    """The path of a suite file; `counts` says how many lines of each frozen file are taken, by its relative path."""
+def write_small_suite(
+    folder: Path, counts: dict[str, int], of_group: Callable[[str], dict[str, Any]] = lambda name: {}, **settings: Any
+) -> Path:
+    """The path of a suite file; `counts` says how many lines of each frozen file are taken, by its relative path, and
+    `of_group` the settings of a group by its name."""
     records = {
         name: [json.loads(line) for line in (FROZEN / name).read_text(encoding="utf-8").splitlines()[:count]]
         for name, count in counts.items()
@@ -26,7 +31,7 @@ def write_small_suite(folder: Path, counts: dict[str, int], **settings: object) 
         names = [name for name in group["subsets"] if f"{group['name']}/{name}.jsonl" in counts]
         group["subsets"] = {name: group["subsets"][name] for name in names}
         if names:
-            kept.append(group)
+            kept.append(group | of_group(group["name"]))
     path = folder / "suite.yaml"
     path.write_text(yaml.safe_dump(suite | {"groups": kept}), encoding="utf-8")
     return path

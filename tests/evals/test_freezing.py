@@ -26,30 +26,18 @@ from q36eval.evals.lm_configs import expand, read_config
 from q36eval.evals.lm_tasks import Document, load_documents, seeded
 from q36eval.evals.probe import EvalsProbe
 from q36eval.evals.suite import ALLOW_CODE, LoadedSuite, read_suite
-from tests.evals.hub_mirror import use_cache
+from tests.evals.hub_mirror import DATA, use_cache
 from tests.raising import raises
 
 ROOT = Path(__file__).resolve().parents[2]
 TOKENIZER = ROOT / "data/sandbox/bf16"
 RULER = ["ruler_vt", "ruler_cwe", "ruler_fwe", "ruler_qa_squad", "ruler_qa_hotpot"]
-PASSAGES = r"(?s)\AThis question refers to the following information\..*\n"
-SUBJECTS = ["mmlu_anatomy", "mmlu_high_school_european_history"]
-ACCURACY = {"measure": "accuracy"}
-GROUPS: dict[str, dict[str, Any]] = {
-    "mmlu": {"tasks": SUBJECTS, "num_fewshot": 5, "metric": "acc", "slice_fields": ["subject"]}
-    | {"cluster_fields": ["question"], "cluster_pattern": PASSAGES},
-    "wikitext": {"tasks": ["wikitext"], "measure": "perplexity", "metric": "word_perplexity"},
-    "gpqa": {"tasks": ["gpqa_diamond_cot_zeroshot"], "metric": "exact_match", "filter": "flexible-extract"},
-    "gsm8k": {"tasks": ["gsm8k"], "num_fewshot": 5, "metric": "exact_match", "filter": "strict-match"},
-    "humaneval": {"tasks": ["humaneval"], "metric": "pass@1", "executes_code": True},
-    "ruler": {"tasks": RULER, "metric": "{max_length}", "slice_fields": ["$task", "max_length"]}
-    | {"cluster_fields": ["cluster"], "ruler": {"lengths": [2048, 2560], "samples": 2}},
-}
+GROUPS: dict[str, dict[str, Any]] = DATA["groups"]
 
 
 def written(folder: Path, groups: dict[str, dict[str, Any]], **more: Any) -> Path:
     """A suite file whose data lies beside it."""
-    listed = [{"name": name, "slice": name} | ACCURACY | group for name, group in groups.items()]
+    listed = [{"name": name, "slice": name} | {"measure": "accuracy"} | group for name, group in groups.items()]
     path = folder / "suite.yaml"
     body = {"name": "tiny", "data": "frozen", "max_length": 4096, "groups": listed} | more
     path.write_text(yaml.safe_dump(body), encoding="utf-8")
@@ -173,13 +161,7 @@ def test_ruler_is_the_same_whatever_else_is_frozen(suite: Path, tokenizer: Any) 
         assert document_rows(job | {"seed": 1}, tokenizer, name, config, 2560) != made
 
 
-def test_more_samples_than_there_are_questions_are_refused() -> None:
-    asked = [{"query": str(n), "context": [n // 2]} for n in range(24)]
-    with pytest.raises(ValueError, match="24 questions about 12 texts, enough for 12 samples at each of 2 lengths"):
-        questions_at(asked, [2048, 2560], 13, "0", "a set")
-
-
-def test_no_document_is_asked_about_at_two_lengths() -> None:
+def test_no_document_is_asked_about_at_two_lengths_and_more_than_there_are_is_refused() -> None:
     """Whatever questions have in common: of 300 about three of 900 documents each, most share one with another."""
     rng = random.Random(1)
     asked = [{"query": str(n), "context": rng.sample(range(900), 3)} for n in range(300)]
@@ -190,6 +172,9 @@ def test_no_document_is_asked_about_at_two_lengths() -> None:
     assert questions_at(asked, [4096], 20, "1", "a set") != questions_at(asked, [4096], 20, "0", "a set")
     for one, other in itertools.combinations(questions_at(asked, [4096], 100, "0", "a set")[4096], 2):
         assert one[0] == other[0] or not {*one[1]["context"]} & {*other[1]["context"]}
+    asked = [{"query": str(n), "context": [n // 2]} for n in range(24)]
+    with pytest.raises(ValueError, match="24 questions about 12 texts, enough for 12 samples at each of 2 lengths"):
+        questions_at(asked, [2048, 2560], 13, "0", "a set")
 
 
 @pytest.mark.long

@@ -4,7 +4,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from q36eval.evals import blocks
 from q36eval.evals.probe import EvalsProbe
@@ -23,11 +22,7 @@ COUNTS = {f"mmlu/{subject}.jsonl": 15 for subject in SUBJECTS} | {
 def suite(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Ninety questions; so few are drawn by margin here alone."""
     monkeypatch.setattr(blocks, "LEAST_CLUSTERS", 50)
-    path = write_small_suite(tmp_path, COUNTS, block_items=15)
-    written = yaml.safe_load(path.read_text(encoding="utf-8"))
-    written["groups"][0]["blocks"] = "by_reference_margin"
-    path.write_text(yaml.safe_dump(written), encoding="utf-8")
-    return path
+    return write_small_suite(tmp_path, COUNTS, lambda _: {"blocks": "by_reference_margin"}, block_items=15)
 
 
 @pytest.mark.long

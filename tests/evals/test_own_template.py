@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from q36eval.engines import Engine
 from q36eval.engines.in_process import InProcessEngine
@@ -25,12 +24,8 @@ RAISES = "{%- if messages[-1].content | length is odd -%}{{ raise_exception('Not
 @pytest.fixture(scope="module")
 def suite(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Short answers by the chat template, choices without."""
-    path = write_small_suite(tmp_path_factory.mktemp("suite"), COUNTS)
-    body = yaml.safe_load(path.read_text(encoding="utf-8"))
-    for group in body["groups"]:
-        group["chat_template"] = group["name"] == "short_answers"
-    path.write_text(yaml.safe_dump(body), encoding="utf-8")
-    return path
+    of_group = lambda name: {"chat_template": name == "short_answers"}  # noqa: E731
+    return write_small_suite(tmp_path_factory.mktemp("suite"), COUNTS, of_group)
 
 
 def with_template(engine: Engine, tiny_model: Any, before: str) -> Engine:

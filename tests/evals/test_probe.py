@@ -40,7 +40,9 @@ Planned = tuple[EvalsProbe, list[WorkItem]]
 
 
 @pytest.mark.long
-def test_engine_errors_and_nan_become_errored_answers_never_wrong_ones(engine: Any, planned: Planned) -> None:
+def test_engine_errors_nan_and_what_breaks_scoring_become_errored_answers_never_wrong_ones(
+    engine: Any, planned: Planned, monkeypatch: pytest.MonkeyPatch
+) -> None:
     import torch
 
     probe, items = planned
@@ -63,20 +65,18 @@ def test_engine_errors_and_nan_become_errored_answers_never_wrong_ones(engine: A
     assert outcome.reference.error == "no reference"
     assert outcome.flip is None
 
+    object.__setattr__(scored, "seconds", 0.25)
+    results = ItemResults({scored.request.key: scored})
+    digest = probe.digest(engine, item, results)
+    (outcome,) = probe.compare(engine, item, results, digest)
+    assert outcome.branch.detail["seconds"] == 0.25, "the branch says how long an item took, the digest does not"
+    assert outcome.branch.detail == outcome.reference.detail | {"seconds": 0.25}
+    assert "seconds" not in str(digest.values)
 
-@pytest.mark.long
-def test_an_answer_that_breaks_lm_evals_scoring_is_an_errored_item_and_ends_nothing(
-    engine: Any, planned: Planned, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    probe, items = planned
-    item = next(item for item in items if item.scores)
-    results = ItemResults({scored.request.key: scored for scored in engine.score(item.scores)})
-    good = probe.digest(engine, item, results)
-
-    def broken(*_: Any) -> None:
+    def breaks(*_: Any) -> None:
         raise RecursionError("a bracket too many")
 
-    monkeypatch.setattr(probe._encoded[item.key][0].task, "process_results", broken)
+    monkeypatch.setattr(probe._encoded[item.key][0].task, "process_results", breaks)
     digest = probe.digest(engine, item, results)
     assert digest.error == "lm-eval's scoring of the answer failed: RecursionError: a bracket too many"
     (outcome,) = probe.compare(engine, item, results, good)
@@ -95,10 +95,8 @@ def test_an_answer_that_breaks_lm_evals_scoring_is_an_errored_item_and_ends_noth
 def test_what_would_be_asked_otherwise_than_lm_eval_asks_is_refused(
     tmp_path: Path, tokenizer: Any, changes: dict[str, Any], code: str
 ) -> None:
-    suite = write_small_suite(tmp_path, {"ruler/vt.jsonl": 1})
-    body = yaml.safe_load(suite.read_text(encoding="utf-8"))
-    body["groups"][0]["subsets"]["vt"] |= changes
-    suite.write_text(yaml.safe_dump(body), encoding="utf-8")
+    asked = {"subsets": {"vt": {"generation_kwargs": {"max_gen_toks": 30}} | changes}}
+    suite = write_small_suite(tmp_path, {"ruler/vt.jsonl": 1}, lambda _: asked)
     with raises(UsageError, code):
         EvalsProbe(suite).plan(tokenizer)
 
@@ -129,13 +127,6 @@ def test_a_prompt_longer_than_the_context_is_an_errored_item_that_says_so(tmp_pa
     assert {(count.total, count.scored, count.errored) for count in counts} == {(2, 0, 2)}
 
 
-@pytest.mark.long
-def test_every_prompt_of_the_shipped_suite_fits(planned: Planned) -> None:
-    probe, items = planned
-    assert all(encoded.problem is None for _, encoded in probe._encoded.values())
-    assert all(item.scores or item.generations for item in items)
-
-
 def test_a_prompt_that_just_fits_is_asked_whole(tokenizer: Any) -> None:
     """The last token of a choice is only predicted; the budget of an answer counts in full."""
     ids = len(tokenizer.encode("Na které řece leží Cheb?")) + len(tokenizer.encode(" Ohře"))
@@ -147,20 +138,6 @@ def test_a_prompt_that_just_fits_is_asked_whole(tokenizer: Any) -> None:
     (request,) = Encoder(tokenizer, length + 5).encode("k", [asked]).generations
     assert len(request.token_ids) == length
     assert Encoder(tokenizer, length + 4).encode("k", [asked]).generations == ()
-
-
-@pytest.mark.long
-def test_the_branch_says_how_long_an_item_took_and_the_digest_does_not(engine: Any, planned: Planned) -> None:
-    probe, items = planned
-    item = next(item for item in items if item.scores)
-    (scored,) = engine.score(item.scores)
-    object.__setattr__(scored, "seconds", 0.25)
-    results = ItemResults({scored.request.key: scored})
-    digest = probe.digest(engine, item, results)
-    (outcome,) = probe.compare(engine, item, results, digest)
-    assert outcome.branch.detail["seconds"] == 0.25
-    assert outcome.branch.detail == outcome.reference.detail | {"seconds": 0.25}
-    assert "seconds" not in str(digest.values)
 
 
 def answered(planned: Planned, log_likelihoods: list[float]) -> Answer:
@@ -189,8 +166,10 @@ def test_what_a_deployment_holds_impossible_is_an_answer(planned: Planned) -> No
 
 
 @pytest.mark.long
-def test_a_document_without_a_figure_still_has_its_tokens_and_words(planned: Planned) -> None:
+def test_every_prompt_of_the_shipped_suite_fits_and_a_document_without_a_figure_has_its_words(planned: Planned) -> None:
     probe, items = planned
+    assert all(encoded.problem is None for _, encoded in probe._encoded.values())
+    assert all(item.scores or item.generations for item in items)
     item = next(item for item in items if probe._encoded[item.key][0].group.measure == "perplexity")
     document, encoded = probe._encoded[item.key]
     text = str(document.doc["text"])

@@ -30,6 +30,13 @@ class Letters:
         return "".join(map(chr, ids))
 
 
+class Words:
+    """One token per word."""
+
+    def encode(self, text: str, **_: Any) -> list[int]:
+        return [len(word) for word in text.split()]
+
+
 def results_of(engine: Engine, item: WorkItem) -> ItemResults:
     return ItemResults({scored.request.key: scored for scored in engine.score(item.scores)})
 

@@ -4,13 +4,12 @@ import hashlib
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
 from safetensors.torch import load_file
 
-from q36eval.engines import EngineSettings, open_engine
+from q36eval.engines import open_engine
 from q36eval.gate import Policy, decide
 from q36eval.gate.policy_file import read_policy
 from q36eval.kl.acceptance import GUESSES, acceptance_sums, accepted
@@ -38,12 +37,8 @@ def documents() -> list[CorpusDocument]:
     return [CorpusDocument(id=f"d{n}", text=text, slice="prose") for n, text in enumerate(TEXTS)]
 
 
-def engine_of(folder: Path) -> Any:
-    return open_engine(EngineSettings(folder))
-
-
 def test_sums_are_those_of_a_text_read_token_by_token(tmp_path: Path) -> None:
-    engine = engine_of(with_head(tmp_path / "branch", head_tensors(256)))
+    engine = open_engine(with_head(tmp_path / "branch", head_tensors(256)))
     probe = KLProbe(documents(), context=10, overlap=4)
     item = max(probe.plan(engine.tokenizer), key=lambda item: len(item.scores))
     assert len(item.scores) > 1
@@ -68,7 +63,7 @@ def test_sums_are_those_of_a_text_read_token_by_token(tmp_path: Path) -> None:
 
 
 def figures(branch: Path, reference: Path, texts: Sequence[CorpusDocument] | None = None) -> dict[str, Measurement]:
-    return compared(KLProbe(texts or documents()), engine_of(branch), engine_of(reference))
+    return compared(KLProbe(texts or documents()), open_engine(branch), open_engine(reference))
 
 
 @pytest.mark.long
@@ -87,10 +82,6 @@ def documented(folder: Path) -> Policy:
     return whole.model_copy(update={"criteria": [each for each in whole.criteria if each.id == "draft-acceptance"]})
 
 
-def verdicts(policy: Policy, figures: Sequence[Measurement | None]) -> list[Verdict]:
-    return [decide(policy, [] if figure is None else [figure]).verdict for figure in figures]
-
-
 @pytest.mark.long
 def test_a_trained_head_is_accepted_and_one_with_random_weights_is_not(tmp_path: Path) -> None:
     """The reference ships the trained one; each branch has the same text model."""
@@ -107,7 +98,7 @@ def test_a_trained_head_is_accepted_and_one_with_random_weights_is_not(tmp_path:
     whole = figures(with_head(tmp_path / "whole", trained), reference, texts)
     broken = figures(with_head(tmp_path / "broken", ruined), reference, texts)
     policy, first = documented(tmp_path), "draft_acceptance[guess=1]"
-    found = verdicts(policy, [whole[first], broken[first], None])
+    found = [decide(policy, measured).verdict for measured in ([whole[first]], [broken[first]], [])]
     # 40 texts show no change below 0.09, and of a lost head there is no figure
     assert found == [Verdict.INCONCLUSIVE, Verdict.FAIL, Verdict.INCONCLUSIVE]
     nothing = figures(with_head(tmp_path / "both", ruined), tmp_path / "broken", texts)

@@ -1,7 +1,6 @@
 """Blame goes where the damage is, adds up at both ends, and its shares have intervals that cover."""
 
-import json
-import shutil
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +12,10 @@ from q36eval.engines.parts import Part, borrowing, differs, parts_of
 from q36eval.errors import UsageError
 from q36eval.kl.attribution import Suspect, divergences, hidden_states, sample, share_of, suspects
 from q36eval.kl.corpus import CorpusDocument, load_corpus
+from tests.app.sandbox_gates import copied
 from tests.branches import folder_of
-from tests.kl.comparing import CORPUS, SANDBOX
+from tests.kl.comparing import CORPUS, SANDBOX, Words
+from tests.q36eval.checkpoints.inspection.damage import edit, edit_json
 from tests.raising import raises
 
 WORST_LAYER = 3
@@ -24,19 +25,14 @@ META = torch.device("meta")
 @pytest.fixture(scope="module")
 def damaged_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Every routed expert at INT4, those of one layer at INT2."""
-    from safetensors.torch import load_file, save_file
-
     from tests.small_models import round_to_integers
 
-    folder = tmp_path_factory.mktemp("damaged") / "branch"
-    shutil.copytree(SANDBOX, folder)
-    tensors = load_file(folder / "model.safetensors")
-    for name, tensor in tensors.items():
-        if ".mlp.experts." in name:
-            bits = 2 if f"layers.{WORST_LAYER}." in name else 4
-            tensors[name] = round_to_integers(tensor, bits).contiguous()
-    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
-    return folder
+    def damage(tensors: dict[str, torch.Tensor]) -> None:
+        for name, tensor in tensors.items():
+            if ".mlp.experts." in name:
+                tensors[name] = round_to_integers(tensor, 2 if f"layers.{WORST_LAYER}." in name else 4)
+
+    return copied(SANDBOX, tmp_path_factory.mktemp("damaged") / "branch", edit(damage))
 
 
 @pytest.mark.long
@@ -78,12 +74,12 @@ def test_a_kv_cache_is_blamed_on_the_self_attention_and_lent_with_it(bf16: Any, 
     from q36eval.engines import open_engine
     from q36eval.engines.parts import _on
 
-    folder = tmp_path / "branch"
-    shutil.copytree(folder_of(declared), folder)
-    config = json.loads((folder / "config.json").read_text())
-    quantization = config.setdefault("quantization_config", {"quant_method": "modelopt", "quant_algo": None})
-    quantization["kv_cache_scheme"] = {"num_bits": 8, "type": "float", "dynamic": False}
-    (folder / "config.json").write_text(json.dumps(config))
+    def quantize(config: dict[str, Any]) -> None:
+        quantization = config.setdefault("quantization_config", {"quant_method": "modelopt", "quant_algo": None})
+        quantization["kv_cache_scheme"] = {"num_bits": 8, "type": "float", "dynamic": False}
+
+    damage = partial(edit_json, name="config.json", change=quantize)
+    folder = copied(folder_of(declared), tmp_path / "branch", damage)
     branch = open_engine(folder)
     parts = [part for part in parts_of(bf16) if differs(bf16, branch, part.module)]
     guilty = [part.module for part in parts]
@@ -137,13 +133,6 @@ def test_suspects_are_classes_then_bands() -> None:
     assert found[1] == Suspect("lm_head", "class", ("lm_head",))
     with raises(UsageError, "nothing-to-attribute"):
         suspects([], 2)
-
-
-class Words:
-    """One token per word."""
-
-    def encode(self, text: str, add_special_tokens: bool) -> list[int]:
-        return [len(word) for word in text.split()]
 
 
 def test_the_budget_is_kept_and_a_hopeless_one_refused() -> None:

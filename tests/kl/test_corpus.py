@@ -3,9 +3,11 @@
 import json
 import random
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+import yaml
 
 from q36eval.errors import UsageError
 from q36eval.kl.corpus import CorpusDocument, corpus_sha256
@@ -16,6 +18,9 @@ from q36eval.kl.planning import Material, plan_material, windows
 from q36eval.kl.probe import KLProbe
 from tests.kl.comparing import Letters
 from tests.raising import raises
+
+DATA = yaml.safe_load(Path(__file__).with_name("bad_corpora.yaml").read_text(encoding="utf-8"))
+WIKITEXT = DATA["wikitext"]
 
 
 def written(folder: Path, text: str) -> list[CorpusDocument]:
@@ -40,6 +45,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def test_files_and_folders(folder: Path) -> None:
+    """Files of one name are other documents."""
     found = written(
         folder,
         "json_lines: [{path: own.jsonl}, {path: other.jsonl, slice: o}]\n"
@@ -53,9 +59,6 @@ def test_files_and_folders(folder: Path) -> None:
         ("notes/deep/b.txt", "n", "kůň"),
         ("notes/c.md", "md", "another kind"),
     ]
-
-
-def test_files_of_one_name_are_other_documents(folder: Path) -> None:
     for name in ("a", "b"):
         (folder / name).mkdir()
         (folder / name / "data.jsonl").write_text(lines({"text": f"one {name}"}))
@@ -63,46 +66,13 @@ def test_files_of_one_name_are_other_documents(folder: Path) -> None:
     assert [d.id for d in found] == ["a/data.jsonl:1", "b/data.jsonl:1"]
 
 
-@pytest.mark.parametrize(
-    ("config", "code", "values"),
-    [
-        ("json_lines: []", "corpus-empty", ["corpus.yaml"]),
-        ("json_lines: [{path: none.jsonl}]", "file-unreadable", ["none.jsonl"]),
-        ("json_lines: [{path: latin.jsonl}]", "file-not-utf8", ["latin.jsonl", "byte 15"]),
-        ("json_lines: [{path: broken.jsonl}]", "document-malformed", ["broken.jsonl:2"]),
-        ("json_lines: [{path: number.jsonl}]", "document-malformed", ["number.jsonl:1", "'text'"]),
-        ("json_lines: [{path: surrogate.jsonl}]", "document-malformed", ["surrogate.jsonl:1"]),
-        ("json_lines: [{path: body.jsonl}]", "corpus-field-missing", ["body.jsonl:1", "'text'"]),
-        ("json_lines: [{path: other.jsonl}]", "corpus-field-missing", ["other.jsonl:1", "'slice'"]),
-        ("json_lines: [{path: own.jsonl}, {path: own.jsonl}]", "document-duplicate", ["id '1'"]),
-        (
-            "json_lines: [{path: own.jsonl}, {path: copy.jsonl, slice: x}]",
-            "document-duplicate",
-            ["'1'", "copy.jsonl:1"],
-        ),
-        ("json_lines: [{path: mixed.jsonl}]", "corpus-cluster-invalid", ["mixed.jsonl:1", "7", "'cluster'"]),
-        ("texts: [{path: notes, slice: n, pattern: '*.rst'}]", "corpus-empty", ["notes", "'*.rst'"]),
-        ("texts: [{path: gone.txt, slice: n}]", "file-unreadable", ["gone.txt"]),
-        ("context: 64\noverlap: 64", "file-invalid", ["overlap of 64"]),
-    ],
-)
-def test_bad_input_is_refused(folder: Path, config: str, code: str, values: list[str]) -> None:
+@pytest.mark.parametrize("row", DATA["corpora"], ids=lambda row: row["config"])
+def test_bad_input_is_refused(folder: Path, row: dict[str, Any]) -> None:
     (folder / "latin.jsonl").write_bytes('{"text": "p\u0159\u00ed'.encode() + b"\xe9")
-    (folder / "broken.jsonl").write_text('{"id": 1, "slice": "s", "text": "x"}\n[1]\n')
-    (folder / "number.jsonl").write_text('{"slice": "s", "text": null}')
-    (folder / "surrogate.jsonl").write_text('{"slice": "s", "text": "\\ud800"}')
-    (folder / "copy.jsonl").write_text(lines({"text": "one"}))
-    (folder / "mixed.jsonl").write_text(lines({"slice": "s", "text": "y", "cluster": 7}))
-    (folder / "body.jsonl").write_text(lines({"body": "three"}))
-    with raises(UsageError, code, *values):
-        written(folder, config)
-
-
-WIKITEXT = [
-    *("", " = Robert Boulter = \n", "", " He is an actor . \n", "", " = = Career = = \n", "", " He = 3 = played . \n"),
-    *("", " = Du Fu = \n", "", " A poet . \n", " = no title = \n", ""),
-    *("", " = nor this = \n", " It goes on . \n", ""),
-]
+    for name, text in DATA["files"].items():
+        (folder / name).write_text(text, encoding="utf-8")
+    with raises(UsageError, row["code"], *row["names"]):
+        written(folder, row["config"])
 
 
 def source(**changes: object) -> HubDataset:

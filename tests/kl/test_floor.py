@@ -29,8 +29,9 @@ from q36eval.kl.floor_file import (
 )
 from q36eval.kl.probe import KLProbe
 from q36eval.probes import Digest, ItemResults, Progress, WorkItem
-from q36eval.records import DeploymentIdentity, Interval
+from q36eval.records import Interval
 from tests.kl.comparing import CORPUS
+from tests.q36eval.run.runner import IDENTITY
 from tests.raising import raises
 
 WANTED = ("left-padding", "bf16-logits")
@@ -68,9 +69,12 @@ class Only:
 
 @pytest.fixture(scope="module")
 def floor(bf16: Any, probe: KLProbe, items: list[WorkItem], capture: dict[str, Digest]) -> ReferenceFloor:
+    return measured(Only(bf16), probe, items, capture)
+
+
+def measured(only: Any, probe: KLProbe, items: list[WorkItem], capture: dict[str, Digest]) -> ReferenceFloor:
     slices = {item.key: probe.slice_of(item.key) for item in items}
-    engine: Any = Only(bf16)
-    return measure_floor(engine, capture, items, slices, bf16.identity, probe.suite_sha256, Progress())
+    return measure_floor(only, capture, items, slices, only.engine.identity, probe.suite_sha256, Progress())
 
 
 def naive(reference: np.ndarray, perturbed: np.ndarray) -> np.ndarray:
@@ -179,10 +183,7 @@ def figures(kl: float, shift: float = 0.0) -> FloorFigures:
 
 
 def written(*rows: PerturbationFloor) -> ReferenceFloor:
-    identity = DeploymentIdentity(
-        checkpoint_sha256="a", tokenizer_sha256="t", chat_template_sha256="c", engine="test", engine_version="1"
-    )
-    return ReferenceFloor(version=VERSION, identity=identity, suite_sha256="s", perturbations=rows)
+    return ReferenceFloor(version=VERSION, identity=IDENTITY, suite_sha256="s", perturbations=rows)
 
 
 def test_each_metric_and_slice_has_its_own_largest() -> None:
@@ -227,9 +228,7 @@ class Broken(Only):
 def test_an_engine_that_breaks_gives_no_figure(
     bf16: Any, probe: KLProbe, items: list[WorkItem], capture: dict[str, Digest]
 ) -> None:
-    slices = {item.key: probe.slice_of(item.key) for item in items}
-    engine: Any = Broken(bf16)
-    (found,) = measure_floor(engine, capture, items, slices, bf16.identity, "s", Progress()).perturbations
+    (found,) = measured(Broken(bf16), probe, items, capture).perturbations
     assert (found.failed, found.slices, found.skipped) == (True, {}, "the engine failed: out of memory")
 
 

@@ -1,18 +1,18 @@
 """What is lost with length is seen where it is lost: by how much stands to the left, as what it is, never clipped."""
 
 import math
-import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
-from safetensors.torch import load_file, save_file
 
 from q36eval.app.figures.kl import KLFigures
 from q36eval.engines import EngineSettings, open_engine
 from q36eval.kl.corpus import CorpusDocument, read_json_lines
 from q36eval.kl.probe import KLProbe
+from tests.app.sandbox_gates import copied
 from tests.kl.comparing import CORPUS, SANDBOX, Letters, compared
+from tests.q36eval.checkpoints.inspection.damage import edit
 
 QUIET, LOUD = chr(61), chr(462)
 """Tokens of the sandbox that leave values of at most 0.083 and of 2.05 in the first layer's recurrent state."""
@@ -22,12 +22,12 @@ FIRST_LOUD, LENGTH, CHUNK = 256, 512, 64
 @pytest.fixture(scope="module")
 def enlarged(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Values of the first layer 2**16 times as large, which its norm takes back: loud ones are 134,000, beyond FP16."""
-    folder = Path(shutil.copytree(SANDBOX, tmp_path_factory.mktemp("states") / "enlarged"))
-    tensors = load_file(folder / "model.safetensors")
-    name = "model.layers.0.linear_attn.in_proj_qkv.weight"
-    tensors[name][-tensors["model.layers.0.linear_attn.out_proj.weight"].shape[1] :] *= 2.0**16
-    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
-    return folder
+
+    def enlarge(tensors: dict[str, Any]) -> None:
+        name = "model.layers.0.linear_attn.in_proj_qkv.weight"
+        tensors[name][-tensors["model.layers.0.linear_attn.out_proj.weight"].shape[1] :] *= 2.0**16
+
+    return copied(SANDBOX, tmp_path_factory.mktemp("states") / "enlarged", edit(enlarge))
 
 
 @pytest.mark.long

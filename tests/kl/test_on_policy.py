@@ -7,6 +7,7 @@ import signal
 import time
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -61,12 +62,8 @@ def test_with_reasoning_an_answer_may_take_what_the_thoughts_need(tmp_path, bf16
     assert (answer.finish_reason, len(answer.token_ids)) == ("length", most)
 
 
-def never() -> Any:
-    raise AssertionError("the reference was loaded again")
-
-
 def test_answers_are_sampled_once_and_hold_everything(tmp_path: Path, bf16: Any) -> None:
-    found = kept(tmp_path, bf16)
+    found, never = kept(tmp_path, bf16), Mock(side_effect=AssertionError("the reference was loaded again"))
     again = kept_or_sampled(tmp_path, bf16.identity, PROMPTS, SETTINGS, never, Progress())
     assert again == found
     assert [answer.id for answer in found.answers] == [prompt.id for prompt in PROMPTS]
@@ -121,13 +118,10 @@ def test_an_engine_that_fails_leaves_no_file(tmp_path: Path, bf16: Any) -> None:
     assert not list(tmp_path.glob("*.jsonl*"))
 
 
-def _sample_in(root: Path, engine: Any) -> None:
-    kept(root, engine, settings=OnPolicySettings(max_new_tokens=2000, temperature=2.0, top_p=1.0))
-
-
 @pytest.mark.long
 def test_a_killed_sampling_leaves_nothing_half_written(tmp_path: Path, bf16: Any) -> None:
-    process = multiprocessing.get_context("fork").Process(target=_sample_in, args=(tmp_path, bf16))
+    endless = {"settings": OnPolicySettings(max_new_tokens=2000, temperature=2.0, top_p=1.0)}
+    process = multiprocessing.get_context("fork").Process(target=kept, args=(tmp_path, bf16), kwargs=endless)
     process.start()
     while not list(tmp_path.glob("*.lock")):
         time.sleep(0.01)

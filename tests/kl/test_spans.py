@@ -14,13 +14,6 @@ CALL = "<tool_call>\n<function=f>\n<parameter=k>\n{x}\n</parameter>\n</function>
 HERMES = '<tool_call>{"name": "f", "arguments": {"a": "}"}}</tool_call>'
 
 
-@pytest.fixture(scope="module")
-def tokenizer() -> Any:
-    from transformers import AutoTokenizer
-
-    return AutoTokenizer.from_pretrained(ROOT / "data/sandbox/bf16")
-
-
 def marked(text: str) -> str:
     """One letter per character: t, j or c."""
     return "".join("tjc"[kind] for kind in character_kinds(text))

@@ -1,6 +1,5 @@
 """Damage that no file can show is measured: `UNSEEN` of the inspection tests says which."""
 
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +8,7 @@ import pytest
 from q36eval.engines import open_engine
 from q36eval.kl.attribution import divergences, hidden_states, sample
 from q36eval.kl.corpus import load_corpus
+from tests.app.sandbox_gates import copied
 from tests.branches import folder_of
 from tests.kl.comparing import CORPUS
 from tests.q36eval.checkpoints.inspection.damage import clipping_cache, inputs_twenty_times
@@ -24,8 +24,6 @@ def test_scales_of_inputs_and_of_the_cache_that_no_file_contradicts_show_in_the_
 
     undamaged = kl(folder_of("main"))
     for damage in (inputs_twenty_times, clipping_cache):
-        folder = Path(shutil.copytree(folder_of("main"), tmp_path / damage.__name__))
-        damage(folder)
-        found = kl(folder)
+        found = kl(copied(folder_of("main"), tmp_path / damage.__name__, damage))
         print(damage.__name__, undamaged, found)
         assert found > 5 * undamaged

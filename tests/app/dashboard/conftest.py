@@ -1,5 +1,5 @@
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,17 +18,6 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, A
 
     path = tmp_path_factory.mktemp("history") / "history.sqlite"
     return path, write_history(path)
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    """The system's browser, without a window."""
-    from driving import CHROMIUM, chromium
-
-    if CHROMIUM is None:
-        pytest.skip("no Chromium on this machine; install one: apt-get install chromium")
-    with chromium() as opened:
-        yield opened
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ import sys
 import time
 import urllib.request
 import xml.etree.ElementTree as ET
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -134,6 +134,16 @@ def markup_of(app: Any) -> list[str]:
     """All texts of a page that `AppTest` drew which the browser reads as Markdown."""
     kinds = ("markdown", "caption", "title", "header", "subheader", "error", "warning", "info")
     return [element.value for kind in kinds for element in app.get(kind)]
+
+
+def words_of(app: Any, kinds: Sequence[str]) -> str:
+    """What stands on a page that `AppTest` drew, in elements of these kinds."""
+    return "\n".join(element.value for kind in kinds for element in app.get(kind))
+
+
+def button(app: Any, label: str) -> Any:
+    """By its words: its key holds what it stands beside."""
+    return next(one for one in app.button if one.label == label)
 
 
 def drawn(page: Any) -> None:

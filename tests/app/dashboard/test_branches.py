@@ -3,11 +3,12 @@
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
-from driving import markup_of
+from driving import markup_of, words_of
 from written_history import POLICY, evidence, identity
 
 from q36eval.app.dashboard.drawing.charts import drift_figure
@@ -23,6 +24,7 @@ from q36eval.records import Lane, ProbeName
 
 Visit = Callable[..., Any]
 Written = tuple[Path, dict[str, Any]]
+shown = partial(words_of, kinds=("text", "markdown", "caption", "code"))
 
 
 @pytest.fixture(scope="module")
@@ -31,10 +33,6 @@ def branches(written: Written) -> dict[str, BranchSummary]:
     found = {of.branch: of for of in history.branches()}
     history.close()
     return found
-
-
-def shown(app: Any) -> str:
-    return "\n".join(element.value for element in (*app.text, *app.markdown, *app.caption, *app.code))
 
 
 def links(app: Any) -> list[str]:

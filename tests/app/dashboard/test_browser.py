@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from driving import IN_A_BROWSER, WAIT_S, drawn, problems_of, serving
+from driving import IN_A_BROWSER, WAIT_S, chromium, drawn, problems_of, serving
 from written_history import write_history
 
 pytestmark = IN_A_BROWSER
@@ -19,9 +19,10 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, dict
 
 
 @pytest.fixture(scope="module")
-def context(browser: Any) -> Any:
+def context() -> Iterator[Any]:
     """One for all: each page then need not fetch and compile the client's scripts again."""
-    return browser.new_context(viewport={"width": 1400, "height": 1000})
+    with chromium() as browser:
+        yield browser.new_context(viewport={"width": 1400, "height": 1000})
 
 
 def visit(context: Any, url: str, *wanted: str, theme: str = "light") -> tuple[Any, list[str]]:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from driving import answers_of, markup_of, tables_of
-from written_history import POLICY, measured
+from written_history import POLICY, measured, record
 
 from q36eval.app.figures.answers import Held, diff_pieces
 from q36eval.app.figures.canaries import CanaryRun, must_pass_rows
@@ -107,16 +107,12 @@ def test_a_confirmed_flip_is_one_that_the_gate_counts_in_that_lane() -> None:
 def recorded(tmp_path: Path) -> tuple[Path, str]:
     """A history with one run of all these outcomes."""
     path = tmp_path / "history.sqlite"
-    history = History.open(path)
-    begun = history.start_run(family="sandbox", branch="fp8-head", identity=None, reference_identity=None)
-    history.add_items(begun.id, outcomes())
-    history.finish_run(begun.id)
-    history.close()
-    return path, begun.id
+    return path, record(path, outcomes()).id
 
 
 @pytest.mark.long
 def test_the_page_shows_them_and_no_text_acts(recorded: tuple[Path, str], visit: Callable[..., Any]) -> None:
+    """A link leads to one question, and a choice ends it."""
     path, run = recorded
     app = visit(path, "canaries", run=run)
     texts = "\n".join(element.value for element in app.text)
@@ -141,13 +137,6 @@ def test_the_page_shows_them_and_no_text_acts(recorded: tuple[Path, str], visit:
     app = app.selectbox(key="outcome").set_value("unstable").run()
     assert not app.exception
     assert "1 of 10" in app.caption[0].value
-
-
-@pytest.mark.long
-def test_a_link_leads_to_one_question_and_a_choice_ends_it(
-    recorded: tuple[Path, str], visit: Callable[..., Any]
-) -> None:
-    path, run = recorded
     app = visit(path, "canaries", run=run, item="discount/3")
     assert len(answers_of(app)) == 1
     app = app.button(key="canary_all").click().run()

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 from driving import answers_of, markup_of
-from written_history import HOSTILE
+from written_history import HOSTILE, record
 
 from q36eval.app.figures.evals import answer_choices, flips_of
-from q36eval.history import History
 from q36eval.records import Answer, ItemOutcome, ProbeName
+from tests.outcomes import outcome
 from tests.q36eval.gate.evidence import accuracy
 
 
@@ -20,17 +20,9 @@ def answer(score: float, text: str, *log_likelihoods: float) -> Answer:
 
 
 def item(number: int, reference: Answer, branch: Answer) -> ItemOutcome:
-    return ItemOutcome(
-        probe=ProbeName.EVALS,
-        group="mmlu",
-        item_key=f"{number:02d}".ljust(64, "f"),
-        cluster=str(number),
-        stratum="law",
-        prompt=f"Question {number} {HOSTILE}",
-        expected="A",
-        reference=reference,
-        branch=branch,
-    )
+    key, prompt = f"{number:02d}".ljust(64, "f"), f"Question {number} {HOSTILE}"
+    of_law = {"group": "mmlu", "item_key": key, "stratum": "law", "prompt": prompt, "expected": "A"}
+    return outcome(ProbeName.EVALS, str(number), branch, reference, **of_law)
 
 
 ITEMS = [
@@ -44,13 +36,8 @@ ITEMS = [
 @pytest.fixture
 def recorded(tmp_path: Path) -> tuple[Path, str]:
     path = tmp_path / "history.sqlite"
-    history = History.open(path)
-    run = history.start_run(family="sandbox", branch="fp8-head", identity=None, reference_identity=None)
-    history.add_items(run.id, ITEMS)
-    history.add_measurements(run.id, [accuracy([0, 1, 0, 1], [1, 0, 1, 1], name) for name in ("mmlu", "mmlu/law")])
-    history.finish_run(run.id)
-    history.close()
-    return path, run.id
+    found = [accuracy([0, 1, 0, 1], [1, 0, 1, 1], name) for name in ("mmlu", "mmlu/law")]
+    return path, record(path, ITEMS, found).id
 
 
 @pytest.mark.long

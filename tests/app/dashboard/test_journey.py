@@ -6,10 +6,11 @@ from typing import Any
 from urllib.parse import parse_qsl
 
 import pytest
-from driving import answers_of
+from driving import answers_of, button
 
+from q36eval.history import History
 from q36eval.records import Verdict
-from tests.app.judged_runs import judge_flips, open_history
+from tests.app.judged_runs import judge_flips
 
 
 def follow(visit: Callable[..., Any], path: Path, app: Any, label: str) -> Any:
@@ -19,8 +20,7 @@ def follow(visit: Callable[..., Any], path: Path, app: Any, label: str) -> Any:
 
 
 @pytest.mark.long
-def test_from_a_red_verdict_to_the_flipped_token_to_a_pass(visit: Callable[..., Any], tmp_path: Path) -> None:
-    history = open_history(tmp_path)
+def test_from_a_red_verdict_to_the_flipped_token_to_a_pass(history: History, visit: Callable[..., Any]) -> None:
     path = Path(history.name)
     run = judge_flips(history, {"json": 0, "tools": 0, "shops": 1}, family="mine")
 
@@ -34,20 +34,17 @@ def test_from_a_red_verdict_to_the_flipped_token_to_a_pass(visit: Callable[..., 
     app = follow(visit, path, app, "Waive shops")
     assert "✗ FAIL" in app.header[0].value
 
-    def write() -> Any:
-        return next(one for one in app.button if one.label == "Write the waiver and decide again").click().run()
-
     assert any("✓ PASS with waivers" in one.value for one in app.text), "what it would change is shown first"
     for key, typed, missing in (
         ("reviewer", "Jana", "Type your name first"),
         ("waive_reason", "a near tie; the shop names are alike", "needs a reason"),
     ):
-        app = write()
+        app = button(app, "Write the waiver and decide again").click().run()
         assert any(missing in one.value for one in app.text)
         field = app.text_input if key == "reviewer" else app.text_area
         field(key=key).set_value(typed)
     assert history.waivers("mine", "main") == {}
-    app = write()
+    app = button(app, "Write the waiver and decide again").click().run()
     assert app.header[0].value == ":green[✓ PASS] with waivers"
     assert any("WAIVED until" in one.value for one in visit(path).markdown)
     assert history.get_run(run.id).verdict is Verdict.PASS

@@ -5,12 +5,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from written_history import write_history
+from written_history import worst_token, write_history
 
 from q36eval.config import Paths
 from q36eval.history import History
 from q36eval.records import Answer, ItemOutcome, ProbeName
-from q36eval.token_files import WORST, WorstToken, write_worst
+from q36eval.token_files import WORST, write_worst
 
 Written = tuple[Path, dict[str, Any]]
 
@@ -25,7 +25,9 @@ def full(tmp_path_factory: pytest.TempPathFactory) -> Written:
     history.close()
     folder = Paths.tokens_beside(path, runs["ruined"].id)
     folder.mkdir(parents=True)
-    write_worst(folder / WORST, [token(number) for number in range(20)])
+    write_worst(
+        folder / WORST, [worst_token(n, kind=("word", "number")[n % 2], forward_kl=9.0 - n / 10) for n in range(20)]
+    )
     return path, runs
 
 
@@ -34,13 +36,6 @@ def flip(number: int) -> ItemOutcome:
     key = f"{number:02d}".ljust(64, "f")
     group = ("mmlu", "other")[number > 7]
     return ItemOutcome(probe=ProbeName.EVALS, group=group, item_key=key, cluster=str(number), prompt="Which?", **sides)
-
-
-def token(number: int) -> WorstToken:
-    figures = {"reference_entropy": 0.5, "reference_logprob": -0.1, "branch_logprob": -9.0, "top1_rank": 3}
-    words = {"before": "the ", "text": f"word {number}", "after": " after", "document": "d"}
-    kind = ("word", "number")[number % 2]
-    return WorstToken(slice="czech", kind=kind, index=number, forward_kl=9.0 - number / 10, **words, **figures)
 
 
 @pytest.mark.long

@@ -75,12 +75,6 @@ def log_in(page: Any, address: str, run_id: str, who: str) -> None:
     drawn(page)
 
 
-def log_out(page: Any) -> None:
-    """Here; the provider then asks whether it should forget too."""
-    page.get_by_role("button", name="Log out").click()
-    page.wait_for_url("**/oauth2/end_session?*", timeout=WAIT_S * 1000, wait_until="commit")
-
-
 def test_who_is_logged_in_writes_under_that_address_and_nobody_else(shared: tuple[Any, str, Path, str]) -> None:
     page, address, path, run_id = shared
     log_in(page, address, run_id, "eva")
@@ -88,7 +82,8 @@ def test_who_is_logged_in_writes_under_that_address_and_nobody_else(shared: tupl
     page.get_by_label("Why is this the level to hold").fill("read it")
     page.get_by_role("button", name="Bless this run").click()
     page.get_by_text("Blessed by eva@example.org").wait_for(timeout=WAIT_S * 1000)
-    log_out(page)
+    page.get_by_role("button", name="Log out").click()
+    page.wait_for_url("**/oauth2/end_session?*", timeout=WAIT_S * 1000, wait_until="commit")  # it asks: forget too?
     log_in(page, address, run_id, "mallory")
     page.get_by_text("mallory@example.com is not among the reviewers").first.wait_for(timeout=WAIT_S * 1000)
     assert page.get_by_role("button", name="Bless this run").count() == 0

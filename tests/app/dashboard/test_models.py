@@ -79,10 +79,12 @@ def test_missing_score_is_not_a_wrong_answer() -> None:
 
 
 def test_inert_text() -> None:
+    """A file name is only a name."""
     assert block("a\tb\r\nc\x1b[31m\u202e\ud800") == "a\tb\nc\ufffd[31m\ufffd\ufffd"
     assert "\n" not in line("a\nb")
     assert figure_text("<a href='x'>$y$</a>") == "&lt;a href='x'&gt;＄y＄&lt;/a&gt;"
     assert block("x" * 30_000).endswith("30000 characters in all]")
+    assert file_name("../../etc/passwd", "mmlu by task", "<b>") == "etc-passwd-mmlu-by-task-b"
 
 
 def test_counts_of_other_prompts_are_no_better_and_no_worse(written: Written) -> None:
@@ -125,7 +127,3 @@ def test_hostile_text_stays_one_cell_of_one_line() -> None:
     _, (cell, second) = read(csv_bytes([{"answer": f"{HOSTILE}\r\n=1", "b": "x"}]))
     assert not {"\x1b", "\x07", "\u202e", "\n", "\r"} & set(cell)
     assert second == "x"
-
-
-def test_a_file_name_is_only_a_name() -> None:
-    assert file_name("../../etc/passwd", "mmlu by task", "<b>") == "etc-passwd-mmlu-by-task-b"

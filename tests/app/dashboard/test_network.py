@@ -75,7 +75,7 @@ def test_a_name_of_somebody_else_is_refused_though_its_page_is_of_the_same_origi
             assert asked(port, "/", no_name)[0] in (400, 421)
 
 
-def test_its_own_names_are_answered(here: int, everywhere: int) -> None:
+def test_its_own_names_and_the_address_that_was_reached_are_answered(here: int, everywhere: int) -> None:
     for host in (f"localhost:{here}", f"127.0.0.1:{here}", f"[::1]:{here}", "LOCALHOST", "localhost."):
         assert asked(here, "/review?run=latest", host)[0] == 200
     assert connected(here, f"localhost:{here}", f"http://localhost:{here}") == 101
@@ -83,9 +83,6 @@ def test_its_own_names_are_answered(here: int, everywhere: int) -> None:
     assert asked(here, "/", NAME)[0] == 421
     assert asked(everywhere, "/", NAME)[0] == 200
     assert connected(everywhere, NAME, f"https://{NAME}") == 101
-
-
-def test_the_address_that_was_reached_is_a_name_too(everywhere: int) -> None:
     assert asked(everywhere, "/", f"127.0.0.2:{everywhere}", address="127.0.0.2")[0] == 200
     assert asked(everywhere, "/", "127.0.0.2", address="127.0.0.1")[0] == 421
 

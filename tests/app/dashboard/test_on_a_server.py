@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from driving import button
 from written_history import write_history
 
 from q36eval.history import History
@@ -32,7 +33,7 @@ def test_pages_are_drawn_and_a_reviewer_s_word_is_written(
     app = visit(url, "review", run=runs["pass"].id)
     app.text_input(key="reviewer").set_value("Eva")
     app.text_area(key="bless_reason").set_value("the level to hold")
-    next(one for one in app.button if one.label == "Bless this run").click().run()
+    button(app, "Bless this run").click().run()
     assert history.blessings("fp8-head", "sandbox")[0].owner == "Eva"
     assert standing_drift(history, "sandbox", "fp8-head").blessed_run_id == runs["pass"].id
     history.close()

@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 from driving import answers_of, markup_of, tables_of
-from written_history import HOSTILE
+from written_history import HOSTILE, worst_token
 
 from q36eval.config import Paths
 from q36eval.history import History, RunProgress
-from q36eval.token_files import WORST, WorstToken, write_worst
+from q36eval.token_files import WORST, write_worst
 
 Visit = Callable[..., Any]
 Written = tuple[Path, dict[str, Any]]
@@ -48,17 +48,13 @@ def test_run_page_follows_its_address(visit: Visit, written: Written, short: str
 
 
 @pytest.mark.long
-def test_choosing_a_run_changes_the_address(visit: Visit, written: Written) -> None:
+def test_choosing_a_run_changes_the_address_and_it_is_kept_between_pages(visit: Visit, written: Written) -> None:
     runs = written[1]
     app = visit(written[0], "run", run=runs["ruined"].id)
     app = app.selectbox(key="run_page_run_branch").set_value(("sandbox", "fp8-head")).run()
     assert app.query_params["run"] == runs["pass"].id
     assert "✓ PASS" in app.header[0].value
-
-
-@pytest.mark.long
-def test_run_last_looked_at_is_kept_between_pages(visit: Visit, written: Written) -> None:
-    chosen = written[1]["ruined"].id
+    chosen = runs["ruined"].id
     app = visit(written[0], "run", run=chosen)
     del app.query_params["run"]
     app = app.switch_page("views/canaries.py").run()
@@ -127,20 +123,8 @@ def test_evals_page_shows_a_run_that_counted_no_flips(visit: Visit, written: Wri
 
 def test_hostile_text_of_a_worst_token_stays_inert(visit: Visit, written: Written) -> None:
     run = written[1]["ruined"]
-    worst = WorstToken(
-        document=HOSTILE,
-        slice=HOSTILE,
-        kind=HOSTILE,
-        index=3,
-        before=HOSTILE,
-        text=HOSTILE,
-        after=HOSTILE,
-        forward_kl=math.nan,
-        reference_entropy=0.5,
-        reference_logprob=-0.1,
-        branch_logprob=-math.inf,
-        top1_rank=7,
-    )
+    of_text = dict.fromkeys(("document", "slice", "kind", "before", "text", "after"), HOSTILE)
+    worst = worst_token(3, forward_kl=math.nan, branch_logprob=-math.inf, top1_rank=7, **of_text)
     folder = Paths.tokens_beside(written[0], run.id)
     folder.mkdir(parents=True)
     write_worst(folder / WORST, [worst])

@@ -3,10 +3,12 @@
 import sys
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
+from driving import button, words_of
 from written_history import write_run
 
 from q36eval.app.dashboard.history_reader import Reader
@@ -21,9 +23,11 @@ from q36eval.gate import CriterionVerdict, Waiver
 from q36eval.history import History, RunRecord
 from q36eval.records import Verdict
 from q36eval.reports.story import not_evaluated
+from tests.app.judged_runs import report_of
 
 Visit = Callable[..., Any]
 Failing = tuple[Path, RunRecord]
+shown = partial(words_of, kinds=("text", "markdown", "header", "success", "error"))
 
 
 @pytest.fixture
@@ -34,15 +38,6 @@ def failing(tmp_path: Path) -> Failing:
     run = write_run(history, "fp8-head", 1.5, 7, n_items=3)
     history.close()
     return path, run
-
-
-def shown(app: Any) -> str:
-    return "\n".join(element.value for element in (*app.text, *app.markdown, *app.header, *app.success, *app.error))
-
-
-def button(app: Any, label: str) -> Any:
-    """By its words: its key holds what it stands beside."""
-    return next(one for one in app.button if one.label == label)
 
 
 def stored(path: Path, run: RunRecord) -> tuple[RunRecord, list[Waiver]]:
@@ -58,8 +53,7 @@ def test_an_early_stopped_fail_says_what_waiving_takes_before_any_form(visit: Vi
     history = History.open(path)
     run = write_run(history, "int2-experts", 4.0, 4, stopped=True)
     history.close()
-    assert run.report is not None
-    left_out = not_evaluated(run.report)
+    left_out = not_evaluated(report_of(run))
     assert {one.id for one in run.report.criteria if one.verdict is CriterionVerdict.NOT_MEASURED} == left_out
     app = visit(path, "review", run=run.id)
     assert "full record first" in app.warning[0].value
@@ -72,8 +66,7 @@ def test_an_early_stopped_fail_says_what_waiving_takes_before_any_form(visit: Vi
 @pytest.mark.long
 def test_a_waiver_that_would_change_nothing_has_no_button_and_is_not_written(visit: Visit, failing: Failing) -> None:
     path, run = failing
-    assert run.report is not None
-    passing = next(one for one in run.report.criteria if one.verdict is CriterionVerdict.PASS)
+    passing = next(one for one in report_of(run).criteria if one.verdict is CriterionVerdict.PASS)
     app = visit(path, "review", run=run.id, waive="czech-discount")
     assert "there is nothing to waive" in "".join(one.value for one in app.warning)
     assert passing.id not in app.selectbox(key="waive_name a criterion").options
@@ -136,9 +129,8 @@ def test_nothing_is_written_on_a_verdict_that_is_not_the_one_shown(visit: Visit,
     app.text_input(key="reviewer").set_value("Eva")
     app.text_area(key="sign_reason").set_value("I have read why it fails")
     app.text_area(key="bless_reason").set_value("the level to hold")
-    assert run.report is not None
     history, today = History.open(path), datetime.now(UTC).date()
-    known = Waiver(owner="Jana", reason="known", criterion=run.report.decisive[0], expires=today)
+    known = Waiver(owner="Jana", reason="known", criterion=report_of(run).decisive[0], expires=today)
     history.add_waiver("sandbox", "fp8-head", known)
     as_before = {"family": run.family, "branch": run.branch, "policy": None, "require_sign_off": False}
     decide_again(history, run, on=today, **as_before)

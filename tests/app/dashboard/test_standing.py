@@ -27,12 +27,7 @@ SANDBOX = read_policy(POLICY)
 GOOD, RUINED = 0.05, 4.0
 
 
-def made_of(base: Policy, name: str, **says: Any) -> Policy:
-    """A policy that extends another."""
-    return Policy.model_validate(inherit(base, {"name": name, **says}).document)
-
-
-PRE_CHECK = made_of(SANDBOX, "quick-look", purpose="pre-check")
+PRE_CHECK = Policy.model_validate(inherit(SANDBOX, {"name": "quick-look", "purpose": "pre-check"}).document)
 STRUCTURED = SANDBOX.for_lanes([Lane.STRUCTURED]).model_copy(update={"name": "structured-only"})
 SMALL = SANDBOX.model_copy(update={"name": "small", "criteria": SANDBOX.criteria[:3]})
 
@@ -217,13 +212,7 @@ def test_a_pass_with_another_template_than_the_family_declares_is_stale(
 
 
 def test_what_was_compared_with_itself_is_a_reference(history: History) -> None:
-    run = history.start_run(
-        family="sandbox", branch="copy", identity=identity("a"), reference_identity=identity("a"), policy=SANDBOX
-    )
-    for one in evidence(SANDBOX, 0.0, 1):
-        history.add_measurement(run.id, one)
-    history.update_run(run.id, circumstances=Circumstances(on=run.started.date()))
-    history.finish_run(run.id, decide(SANDBOX, history.measurements(run.id), on=run.started.date()))
+    gate(history, SANDBOX, 0.0, branch="copy", of=identity("a"))
     assert standings(history)["copy"] is Standing.REFERENCE
 
 

@@ -1,6 +1,8 @@
 """A small history, written through its public interface and judged by the shipped policy's own rules."""
 
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -19,6 +21,8 @@ from q36eval.records import (
     ProbeName,
 )
 from q36eval.run.rounds import not_evaluated_after
+from q36eval.token_files import WorstToken
+from tests import outcomes
 from tests.q36eval.gate.evidence import HIGHER, LOWER, census, measurement
 
 POLICY = Path(__file__).parents[3] / "data" / "policies" / "sandbox.yaml"
@@ -105,19 +109,14 @@ def outcome(
     answer = Answer(score=None, error="the engine gave up")
     if branch is not None:
         answer = Answer(score=scores[1], text=branch, detail={"failures": [] if scores[1] else failures} | again[1])
-    return ItemOutcome(
-        probe=ProbeName.CANARIES,
-        group=group,
-        item_key=f"{number:064x}",
-        cluster=f"{group}/{number}",
-        prompt=f"<|im_start|>user\nJe výhodnější sleva {number} % nebo 90 Kč?<|im_end|>\n",
-        expected="Výhodnější je sleva v procentech.",
-        must_pass=number % 5 == 0 or confirmed,
-        branch=answer,
-        reference=Answer(
-            score=scores[0], text=reference, detail={"failures": [] if scores[0] else failures} | again[0]
-        ),
-    )
+    theirs = Answer(score=scores[0], text=reference, detail={"failures": [] if scores[0] else failures} | again[0])
+    asked = {
+        "prompt": f"<|im_start|>user\nJe výhodnější sleva {number} % nebo 90 Kč?<|im_end|>\n",
+        "expected": "Výhodnější je sleva v procentech.",
+        "must_pass": number % 5 == 0 or confirmed,
+    }
+    name = f"{group}/{number}"
+    return outcomes.outcome(ProbeName.CANARIES, name, answer, theirs, item_key=f"{number:064x}", **asked)
 
 
 def flips_named(found: Measurement, items: list[ItemOutcome]) -> Measurement:
@@ -188,6 +187,25 @@ def write_run(
     circumstances = Circumstances(on=run.started.date())
     history.update_run(run.id, circumstances=circumstances)
     return history.finish_run(run.id, decide(policy, found, (), failures, on=circumstances.on, stages=tuple(stages)))
+
+
+def record(
+    path: Path, items: Sequence[ItemOutcome], found: Sequence[Measurement] = (), branch: str = "fp8-head"
+) -> RunRecord:
+    """A run of these outcomes and measurements, which was not judged."""
+    history = History.open(path)
+    begun = history.start_run(family="sandbox", branch=branch, identity=None, reference_identity=None)
+    history.add_items(begun.id, items)
+    history.add_measurements(begun.id, found)
+    finished = history.finish_run(begun.id)
+    history.close()
+    return finished
+
+
+def worst_token(index: int, **fields: Any) -> WorstToken:
+    figures = {"reference_entropy": 0.5, "reference_logprob": -0.1, "branch_logprob": -9.0, "top1_rank": 3}
+    words = {"before": "the ", "text": f"word {index}", "after": " after", "document": "d", "slice": "czech"}
+    return WorstToken(index=index, **(figures | words | fields))
 
 
 def write_history(path: Path, n_items: int = 30) -> dict[str, RunRecord]:

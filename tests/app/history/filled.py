@@ -9,6 +9,7 @@ from q36eval.history import History, RunRecord
 from q36eval.history.decisions import circumstances_then, decided, evidence_of, policy_of, sign
 from q36eval.records import Answer, ItemOutcome, ProbeFailure, ProbeName
 from q36eval.token_files import TOKENS, WORST
+from tests import outcomes
 from tests.app.judged_runs import items_of, judge_run, open_history
 
 DAY = date(2026, 3, 1)
@@ -18,16 +19,9 @@ ODD = '=cmd|"/c calc"!A1\n\x1b[31m<script>\N{RIGHT-TO-LEFT OVERRIDE}'
 
 def outcome(key: str, score: float | None, *, text: str = ODD) -> ItemOutcome:
     """An item that the reference gets right."""
-    return ItemOutcome(
-        probe=ProbeName.EVALS,
-        group="sums",
-        item_key=key,
-        cluster=key,
-        prompt="2 + 2 =",
-        expected="4",
-        branch=Answer(score=score, text=text, error=None if score is not None else "it broke"),
-        reference=Answer(score=1.0, text="4"),
-    )
+    said = Answer(score=score, text=text, error=None if score is not None else "it broke")
+    asked = {"group": "sums", "prompt": "2 + 2 =", "expected": "4"}
+    return outcomes.outcome(ProbeName.EVALS, key, said, Answer(score=1.0, text="4"), **asked)
 
 
 def fill(state: Path, broken: int = 80, content: bytes = b"tokens") -> tuple[History, RunRecord]:

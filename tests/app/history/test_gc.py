@@ -110,8 +110,7 @@ def test_what_people_blessed_or_signed_stays_for_ever(tmp_path: Path) -> None:
     assert remove(history, paths_of(tmp_path), Plan((*found.removals, *late))) == []
 
 
-def test_a_run_that_is_measured_keeps_its_rows_and_its_folder(tmp_path: Path) -> None:
-    history = open_history(tmp_path)
+def test_a_run_that_is_measured_keeps_its_rows_and_its_folder(history: History, tmp_path: Path) -> None:
     begun = history.start_run(family="sandbox", branch="main", identity=None, reference_identity=None)
     judge_run(history, 0, DAY)
     keep_files(tmp_path, begun, b"half")

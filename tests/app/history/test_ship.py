@@ -17,8 +17,7 @@ def test_what_may_ship_is_listed_by_branch_and_lane(tmp_path: Path) -> None:
     less = policy.model_copy(update={"name": "less", "criteria": policy.criteria[2:]})
     judge_run(history, 150, date(2026, 3, 1), branch="lax\nmay ship", policy=less, **about)
     history.close()
-    done = q36eval("history", "status", state=tmp_path)
-    assert done.returncode == 0
+    done = q36eval("history", "status", state=tmp_path, code=0)
     family, *rows = done.stdout.splitlines()
     assert family == "mine"
     assert rows[0].startswith("  worse  ✗ BLOCKED structured  Structured: ")

@@ -68,8 +68,7 @@ def test_check_names_every_problem_and_exits_2(tmp_path: Path) -> None:
 def test_check_says_what_a_lane_is_not_guarded_by(tmp_path: Path) -> None:
     margin = {"kind": "max_value", "value": 0.014, "source": "x"}
     kl = {"id": "kl", "probe": "kl", "metric": "kl_divergence", "margin": margin, "lanes": ["structured"]}
-    done = commands.q36eval("policy", "check", own(tmp_path, extends=None, criteria=[kl]), state=tmp_path)
-    assert done.returncode == 0
+    done = commands.q36eval("policy", "check", own(tmp_path, extends=None, criteria=[kl]), state=tmp_path, code=0)
     assert "Lane structured is unguarded by evals" in done.stdout
     assert "note: Lane freeform is not judged" in done.stdout
 

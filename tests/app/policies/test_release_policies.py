@@ -32,14 +32,12 @@ def test_published_figures_are_kept_with_their_source() -> None:
 
 
 def test_a_lane_alone_is_judged_as_in_both() -> None:
+    """Extended judges all that release judges, and what the cards promise next."""
     whole = read_policy(SHIPPED["release"])
     assert whole.for_lanes(()) == whole.for_lanes(tuple(Lane)) == whole
     for lane in Lane:
         expected = [c.model_copy(update={"lanes": (lane,)}) for c in whole.criteria if lane in c.lanes]
         assert list(whole.for_lanes([lane]).criteria) == expected
-
-
-def test_extended_judges_all_that_release_judges_and_what_the_cards_promise_next() -> None:
     release, extended = (read_policy(SHIPPED[name]).criteria for name in ("release", "extended"))
     assert extended[: len(release)] == release
     assert {"mmlu-pro", "gpqa-diamond", "math-500", "humaneval"} <= {criterion.id for criterion in extended}

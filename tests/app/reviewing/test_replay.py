@@ -13,10 +13,10 @@ import pytest
 
 from q36eval.app.reviewing.replay import differences, retry
 from q36eval.gate import Margin, Waiver
-from q36eval.history import RunRecord
+from q36eval.history import History, RunRecord
 from q36eval.records import ProbeName
 from tests import commands
-from tests.app.judged_runs import judge_run, open_history
+from tests.app.judged_runs import judge_run, open_history, report_of
 from tests.q36eval.gate.evidence import accuracy, census, in_blocks, small_policy
 from tests.tampering import of_json, tamper, tamper_text
 
@@ -39,8 +39,7 @@ def waived_run(state: Path) -> RunRecord:
 
 def test_a_year_later_the_same_bytes_come_out_of_history(tmp_path: Path) -> None:
     run = waived_run(tmp_path)
-    assert run.report is not None
-    assert (run.report.exit_code, run.report.waived) == (0, ("tools",))
+    assert (report_of(run).exit_code, run.report.waived) == (0, ("tools",))
     assert run.circumstances is not None
     assert run.circumstances.blessed_run not in (None, run.id)
     done = commands.q36eval("history", "show", run.id, "--replay", "--json", state=tmp_path)
@@ -66,18 +65,15 @@ def test_what_was_changed_behind_the_verdict_is_found_and_named(
     """More that a newer version says (`same`) is told from another verdict."""
     run = waived_run(tmp_path)
     tamper_text(tmp_path / "history.sqlite", *tampering)
-    done = commands.q36eval("history", "show", run.id, "--replay", state=tmp_path)
-    assert done.returncode == 1
+    done = commands.q36eval("history", "show", run.id, "--replay", state=tmp_path, code=1)
     assert "does not give the report that was kept" in done.stdout
     assert named in done.stdout
     assert ("Every verdict is the same" in done.stdout) == same
 
 
-def test_another_policy_says_what_it_would_and_leaves_the_verdict_alone(tmp_path: Path) -> None:
-    history = open_history(tmp_path)
+def test_another_policy_says_what_it_would_and_leaves_the_verdict_alone(history: History, tmp_path: Path) -> None:
     run = judge_run(history, 2, DAY)
-    assert run.report is not None
-    assert run.report.exit_code == 0
+    assert report_of(run).exit_code == 0
     body = small_policy().model_dump(mode="json")
     tools = next(criterion for criterion in body["criteria"] if criterion["id"] == "tools")
     tools["margin"]["value"] = 0.02
@@ -93,8 +89,7 @@ def test_another_policy_says_what_it_would_and_leaves_the_verdict_alone(tmp_path
     assert history.get_run(run.id) == run
 
 
-def test_a_run_that_only_measured_is_judged_by_a_policy_alone(tmp_path: Path) -> None:
-    history = open_history(tmp_path)
+def test_a_run_that_only_measured_is_judged_by_a_policy_alone(history: History, tmp_path: Path) -> None:
     run = history.start_run(family="sandbox", branch="main", identity=None, reference_identity=None)
     history.finish_run(run.id)
     alone = commands.q36eval("history", "show", run.id, "--replay", state=tmp_path)

@@ -17,6 +17,7 @@ from q36eval.gate.policy_file import read_policy
 from q36eval.records import Verdict
 from tests.app.satisfiable.evidence import FEW, Evidence
 from tests.app.satisfiable.remembered import remembered
+from tests.declared import assert_declared
 from tests.profiles import LONG
 
 REPOSITORY = Path(__file__).parents[3]
@@ -95,13 +96,4 @@ def test_what_is_declared_is_what_is_yielded(suite: str, evidence: Evidence) -> 
     for asked in evidence.asked(suite):
         declared = {figure.key: figure for figure in asked.probe.declared()}
         # that the engine repeats itself is the runner's own figure of every probe
-        yielded = {m.key: m for m in asked.measurements if m.metric != ENGINE_DRIFT}
-        assert set(yielded) == set(declared)
-        for key, found in yielded.items():
-            figure = declared[key]
-            assert (figure.metric.estimator, figure.metric.direction, figure.metric.unit) == (
-                found.estimator,
-                found.direction,
-                found.unit,
-            )
-            assert figure.items in (None, found.counts.total), key
+        assert_declared(declared, {m.key: m for m in asked.measurements if m.metric != ENGINE_DRIFT})
