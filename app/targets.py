@@ -83,7 +83,7 @@ def family_of(
     reference: str | None = None,
     *,
     needs_reference: bool = True,
-    notify: Notify | None = None,
+    notify: Notify = lambda _: None,
 ) -> Family:
     """The family in which branches are judged.
 
