@@ -180,11 +180,11 @@ def _where_it_lies(family: Family, folder: Path) -> Family:
     return family.model_copy(update={"branches": branches})
 
 
-def resolve(name: str, family: Family | None, paths: Paths, notify: Notify = lambda _: None) -> Target:
-    """The checkpoint a person means (see `q36eval.app.names`), downloaded where it is named on the Hub.
+def resolve(name: str, family: Family | None, paths: Paths, notify: Notify | None = None) -> Target:
+    """The checkpoint a person means (see `q36eval.app.names`), downloaded only with `notify`, which gets the sizes.
 
     Raises:
-        UsageError: the name means nothing or several things, there is no checkpoint, or it cannot be downloaded.
+        UsageError: the name means nothing or several things, it is not on this machine, or cannot be downloaded.
     """
     return _target(meaning(name, family, paths), family, paths, notify)
 

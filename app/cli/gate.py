@@ -39,7 +39,7 @@ from q36eval.app.cli.resuming import (
 from q36eval.app.cli.streams import kept_in_history
 from q36eval.app.names import meaning
 from q36eval.app.targets import chosen_family, family_of, project_template, recorded_family
-from q36eval.config.paths import Paths
+from q36eval.config import Family, Paths
 from q36eval.engines import EngineOptions
 from q36eval.errors import Q36Error, UsageError
 from q36eval.interrupts import surviving_hangup
@@ -47,6 +47,7 @@ from q36eval.records import Lane, ProbeName
 from q36eval.run.request import CanaryChoice, Request, Target, probes_for
 
 if TYPE_CHECKING:
+    from q36eval.history import RunRecord
     from q36eval.history.decisions import WaiverSource
 
 
@@ -74,6 +75,26 @@ def _names(branches: list[str], family: str | None) -> Iterator[str]:
     for branch in branches:
         with suppress(Q36Error):
             yield meaning(branch, chosen_family(family, paths), paths, everywhere=True).name(None)
+
+
+def _family(given: dict[str, Any], begun: "RunRecord | None", paths: Paths) -> Family:
+    """The family in which the branches are judged, by the command's parameters.
+
+    Raises:
+        UsageError: there is none, or before a checkpoint is downloaded for it: a policy or suite does not exist.
+    """
+    from q36eval.app.policies.files import policy_file
+    from q36eval.run.suites import suite_place
+
+    family, branches, reference = given["family"], given["branch"], given["reference"]
+    if begun is not None and begun.state == "finished":  # it is decided again without any checkpoint
+        return recorded_family(family, branches[0], paths, open_history(paths))[0]
+    if chosen_family(family, paths) is None and given["policy"] is not None:
+        policy_file(given["policy"], paths)
+    if chosen_family(family, paths) is None and given["suite"] is not None:
+        suite_place(given["suite"], paths)
+    needed = given["reference_pack"] is None and begun is None
+    return family_of(family, paths, branches, reference, needs_reference=needed, notify=note)
 
 
 @engine_options()
@@ -134,20 +155,17 @@ def gate(
     from q36eval.app.cli.github_output import in_workflow
     from q36eval.app.policies.files import declared_policy
     from q36eval.run.preflight import Problem, collecting, crowded, problems, refuse
+    from q36eval.run.suites import suite_place
 
     with surviving_hangup():
+        output = Output(announced=in_workflow(), as_json=as_json, branches=len(branch or ()))
         if not branch:
             raise UsageError("branch-required", "Name the branch to judge: q36eval gate --branch NAME.")
-        output = Output(announced=in_workflow(), as_json=as_json, branches=len(branch))
         if resume is not None and len(branch) != 1:
             raise UsageError("option-conflict", "--resume continues one run; give at most one --branch with it.")
         paths = Paths.default()
         begun = None if resume is None else open_history(paths).get_run(resume)
-        if begun is not None and begun.state == "finished":  # it is decided again without any checkpoint
-            chosen, _ = recorded_family(family, branch[0], paths, open_history(paths))
-        else:
-            needed = reference_pack is None and begun is None
-            chosen = family_of(family, paths, branch, reference, needs_reference=needed, notify=note)
+        chosen = _family(context.params, begun, paths)
         suite_name = suite or chosen.suite
         branches = Branches(branch, chosen, paths, waivers_from, None if plan else out)
         if begun is not None:
@@ -158,11 +176,14 @@ def gate(
             rules = kept or load_policy(policy, chosen, paths, suite_name)
             if unjudged := [each.value for each in lane or () if each not in rules.lanes]:
                 raise UsageError("lane-not-judged", f"Policy {rules.name} has no criterion for {', '.join(unjudged)}.")
-        if unknown:  # report at once which other names are
-            unknown += branches.resolve()
+        with collecting(unknown):
+            if policy is not None:  # otherwise the suite was read for it
+                suite_place(suite_name, paths)
+        if unknown:  # report at once which other names are, and download nothing for it
+            unknown += branches.resolve(None)
             with collecting(unknown):
-                resolve_reference(reference, reference_pack, chosen, paths)
-            refuse(unknown)
+                resolve_reference(reference, reference_pack, chosen, paths, None)
+            refuse(problem for problem in unknown if problem.code != "weights-missing")
         database = [] if "://" in paths.history_url else [Path(paths.history_url)]
         found = crowded([paths.state, *database, *([] if out is None else [out])])
         refuse(found)  # a full disk takes no history either

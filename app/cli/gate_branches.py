@@ -18,7 +18,7 @@ from q36eval.app.cli.report_formats import (
     write_reports,
 )
 from q36eval.app.reviewing.waiver_files import read_waivers, strangers
-from q36eval.app.targets import name_in_history, resolve
+from q36eval.app.targets import Notify, name_in_history, resolve
 from q36eval.config import Family, Paths
 from q36eval.errors import Q36Error
 from q36eval.history.decisions import WaiverSource
@@ -87,13 +87,16 @@ class Branches:
         """The checkpoints that are here."""
         return [target for target in self._targets if isinstance(target, Target)]
 
-    def resolve(self) -> "list[Problem]":
-        """Find the branches' checkpoints before anything is measured; a problem for each one where none is here."""
+    def resolve(self, notify: Notify | None = note) -> "list[Problem]":
+        """Find the branches' checkpoints before anything is measured; a problem for each one where none is here.
+
+        They are downloaded only with `notify`.
+        """
         from q36eval.run.preflight import Problem
 
         for name in self._named:
             try:
-                self._targets.append(resolve(name, self._family, self._paths, note))
+                self._targets.append(resolve(name, self._family, self._paths, notify))
             except Q36Error as error:
                 self._targets.append(error)
         errors = [target for target in self._targets if isinstance(target, Q36Error)]

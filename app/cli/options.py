@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from q36eval.app.cli.streams import write_document
-from q36eval.app.targets import DerivedFamily, reference_of_family, resolve
+from q36eval.app.targets import DerivedFamily, Notify, reference_of_family, resolve
 from q36eval.config import Family
 from q36eval.config.paths import Paths
 from q36eval.errors import ExitCode, UsageError
@@ -157,22 +157,45 @@ class Quiet:
 PRECEDENCE = (ExitCode.USAGE, ExitCode.FAIL, ExitCode.NOT_MEASURED, ExitCode.INCONCLUSIVE, ExitCode.PASS)
 
 
+def remark(sentence: str) -> None:
+    """A line on stderr like those of progress: it says what happens, not what is wrong."""
+    from q36eval.inert_text import SENTENCE, plain
+
+    if not Quiet.wanted:
+        print(plain(sentence, SENTENCE), file=sys.stderr, flush=True)
+
+
+def note(sentence: str) -> None:
+    """One line on stderr that a quiet command leaves out."""
+    if not Quiet.wanted:
+        say(sentence)
+
+
+def say(sentence: str) -> None:
+    """One line on stderr; what a branch is called moves no cursor and is no command to a pipeline's runner."""
+    from q36eval.inert_text import SENTENCE, plain
+
+    print(f"q36eval: {plain(sentence, SENTENCE)}", file=sys.stderr)
+
+
 def given_options(context: Any) -> set[str]:
     """The parameters that stand on the command line, not those that have a default."""
     return {name for name in context.params if context.get_parameter_source(name).name == "COMMANDLINE"}
 
 
-def resolve_reference(named: str | None, pack: Path | None, family: Family, paths: Paths) -> Target | None:
+def resolve_reference(
+    named: str | None, pack: Path | None, family: Family, paths: Paths, notify: Notify | None = note
+) -> Target | None:
     """The reference's checkpoint: the one named, else the family's; with a pack it need not be on this machine, and is
-    not downloaded.
+    not downloaded. Without `notify` nothing is.
 
     Raises:
         UsageError: it is needed and not here.
     """
     if named is not None:
-        return resolve(named, family, paths, note)
+        return resolve(named, family, paths, notify)
     if pack is None:
-        return reference_of_family(family, paths, note)
+        return reference_of_family(family, paths, notify)
     with suppress(UsageError):
         return reference_of_family(family, paths)
     return None
@@ -259,24 +282,3 @@ def folder_to_write(named: str) -> Path:
 def print_json(body: Any) -> None:
     """One JSON document on stdout; NaN and infinities are strings in what it is given."""
     write_document(printable_json(body, indent=1))
-
-
-def remark(sentence: str) -> None:
-    """A line on stderr like those of progress: it says what happens, not what is wrong."""
-    from q36eval.inert_text import SENTENCE, plain
-
-    if not Quiet.wanted:
-        print(plain(sentence, SENTENCE), file=sys.stderr, flush=True)
-
-
-def note(sentence: str) -> None:
-    """One line on stderr that a quiet command leaves out."""
-    if not Quiet.wanted:
-        say(sentence)
-
-
-def say(sentence: str) -> None:
-    """One line on stderr; what a branch is called moves no cursor and is no command to a pipeline's runner."""
-    from q36eval.inert_text import SENTENCE, plain
-
-    print(f"q36eval: {plain(sentence, SENTENCE)}", file=sys.stderr)
