@@ -5,10 +5,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.loopback_hub import Hub, loopback_hub
 
 from tests.app.test_project_file import POLICY, REPOSITORY
 from tests.commands import code_of, q36eval
+from tests.loopback_hub import Hub, loopback_hub
 from tests.q36eval.checkpoints.inspection.test_no_false_alarm import quantized, written
 
 

@@ -2,7 +2,7 @@
 
 import random
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import date, timedelta
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -133,7 +133,7 @@ def said(text: str, slots: Slots) -> str:
 
 
 def demonstrated(
-    key: str, shown: list[tuple[str, str]], prompt: str, answer: str, expected: dict[str, Any]
+    key: str, shown: Sequence[tuple[str, str]], prompt: str, answer: str, expected: dict[str, Any]
 ) -> ChatExample:
     """A question after others that were answered, which show the form of an answer."""
     example = question(key, prompt, answer, expected)

@@ -2,20 +2,24 @@
 
 import json
 import random
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
 
 from q36eval.canaries.generators.recall import sentences
-from q36eval.canaries.generators.standard.drawing import KINDS, WORDS
-from q36eval.canaries.generators.words import code, pick, question
+from q36eval.canaries.generators.standard.drawing import KINDS, WORDS, demonstrated
+from q36eval.canaries.generators.words import code, pick
 from q36eval.examples import ChatExample
 from q36eval.files import canonical_json
 
+Object = dict[str, Any]
 
-def _object(kind: str, prompt: str, value: dict[str, Any]) -> ChatExample:
+
+def _object(kind: str, prompt: str, value: Object, shown: Sequence[tuple[str, Object]] = ()) -> ChatExample:
     """A prompt that wants "the JSON object only" leaves open whether it may stand in a fence."""
     key = f"{kind}:{canonical_json(value, ascii_only=False)}"
-    return question(key, prompt, json.dumps(value, ensure_ascii=False), {"object": value, "fence": True})
+    turns = [(text, json.dumps(one, ensure_ascii=False)) for text, one in shown]
+    return demonstrated(key, turns, prompt, json.dumps(value, ensure_ascii=False), {"object": value, "fence": True})
 
 
 def _written(value: Any) -> str:
@@ -24,36 +28,44 @@ def _written(value: Any) -> str:
     return "" if value is None else value if isinstance(value, str) else json.dumps(value)
 
 
-def _lines(value: dict[str, Any]) -> str:
+def _lines(value: Object) -> str:
     return "\n".join(f"{key}: {_written(each)}".rstrip() for key, each in value.items())
 
 
 def flat_lines(rng: random.Random) -> ChatExample:
-    """Three to five lines of a key and a value."""
+    """Two to four lines of a key and a value, after other values of the same keys that were answered."""
     words = WORDS["flat"]
-    keys = rng.sample(list(words["keys"]), 3 + int(rng.random() * 3))
-    value = {key: KINDS[words["keys"][key]](rng) for key in keys}
-    return _object("flat_lines", f"{words['ask']}\n{_lines(value)}", value)
+    keys = rng.sample(list(words["keys"]), 2 + int(rng.random() * 3))
+    other, value = ({key: KINDS[words["keys"][key]](rng) for key in keys} for _ in range(2))
+    ask = words["ask"]
+    return _object("flat_lines", f"{ask}\n{_lines(value)}", value, [(f"{ask}\n{_lines(other)}", other)])
 
 
-def nested_order(rng: random.Random) -> ChatExample:
-    """An order: an object within, and a list of objects."""
-    names = rng.sample(WORDS["products"], 1 + int(rng.random() * 3))
+def _order(rng: random.Random, count: int) -> tuple[str, Object]:
+    """An order of `count` products in words, and as an object."""
     customer = {"name": KINDS["person"](rng), "city": KINDS["city"](rng)}
-    items = [{"name": name, "count": KINDS["quantity"](rng)} for name in names]
+    items = [{"name": name, "count": KINDS["quantity"](rng)} for name in rng.sample(WORDS["products"], count)]
     value = {"order_id": code(rng), "customer": customer, "items": items}
     listing = ", ".join(f"{item['count']} x {item['name']}" for item in items)
     text = f"Order {value['order_id']} of {customer['name']}, {customer['city']}: {listing}."
-    return _object("nested_order", f"{WORDS['nested']['ask']}\n{text}", value)
+    return f"{WORDS['nested']['ask']}\n{text}", value
+
+
+def nested_order(rng: random.Random) -> ChatExample:
+    """An order: an object within, and a list of objects; after another one that was answered."""
+    count = 1 + int(rng.random() * 3)
+    shown, (prompt, value) = _order(rng, count), _order(rng, count)
+    return _object("nested_order", prompt, value, [shown])
 
 
 def typed_record(rng: random.Random) -> ChatExample:
-    """Values that easily get another type: digits that are text, numbers, null, lists."""
+    """Types that are easily lost: digits that are text, numbers, null, lists; after others that were answered."""
     words = WORDS["typed"]
-    keys = rng.sample(list(words["keys"]), 4 + int(rng.random() * 2))
-    value = {key: KINDS[words["keys"][key][1]](rng) for key in keys}
+    keys = rng.sample(list(words["keys"]), 3 + int(rng.random() * 2))
+    other, value = ({key: KINDS[words["keys"][key][1]](rng) for key in keys} for _ in range(2))
     types = ", ".join(f"{key} ({words['keys'][key][0]})" for key in keys)
-    return _object("typed_record", f"{words['ask']} {types}. {words['rule']}\n{_lines(value)}", value)
+    ask = f"{words['ask']} {types}. {words['rule']}"
+    return _object("typed_record", f"{ask}\n{_lines(value)}", value, [(f"{ask}\n{_lines(other)}", other)])
 
 
 TEXTS, RECORDS = 2, 12
@@ -71,7 +83,8 @@ def _archive(number: int, characters: int) -> tuple[str, dict[str, dict[str, str
     """A text with records spread evenly, and the records by their codes; no two share a code or a date."""
     rng = random.Random(f"standard-archive-{number}-{characters}")
     fields = WORDS["recall"]["fields"]
-    pieces, kept = list(sentences(number, characters, False)), {}
+    pieces = list(sentences(number, characters, False))
+    kept: dict[str, dict[str, str]] = {}
     while len(kept) < RECORDS:
         kept[code(rng)] = {name: KINDS[kind](rng) for name, (_, kind) in fields.items()}
     step = len(pieces) / RECORDS

@@ -9,46 +9,39 @@ from q36eval.examples import ChatExample
 
 
 def named_member(rng: random.Random) -> ChatExample:
-    """The member of a closed list that a sentence names."""
+    """The member of a closed list that a sentence names, after two others of the list that were answered."""
     words = WORDS["choice"]
     listed = pick(rng, words["lists"])
     options = rng.sample(listed["members"], 4)
-    sentence, member = pick(rng, listed["sentences"]), pick(rng, options)
-    text = said(sentence, {**drawn(rng, sentence), "member": Drawn(member, member)})
-
-    def prompt(options: list[str], text: str) -> str:
-        return f"{words['ask'].format(options=', '.join(options))}\n{text}"
-
-    shown = [(prompt(one["options"], one["sentence"]), one["answer"]) for one in words["demonstrations"]]
-    key = f"named_member:{text}:{','.join(options)}"
-    return demonstrated(key, shown, prompt(options, text), member, {"value": member, "options": options})
+    sentence, members = pick(rng, listed["sentences"]), rng.sample(options, 3)
+    ask = words["ask"].format(options=", ".join(options))
+    texts = [said(sentence, {**drawn(rng, sentence), "member": Drawn(member, member)}) for member in members]
+    *shown, (prompt, member) = [(f"{ask}\n{text}", member) for text, member in zip(texts, members, strict=True)]
+    key = f"named_member:{texts[-1]}:{','.join(options)}"
+    return demonstrated(key, shown, prompt, member, {"value": member, "options": options})
 
 
 def stated_order(rng: random.Random) -> ChatExample:
-    """Two to four words brought into the order that is stated, which runs either way."""
+    """Two to four words brought into a stated order, which runs either way, after others that were answered."""
     words = WORDS["order"]
     listed = pick(rng, words["lists"])
     stated = listed if rng.random() < 0.5 else listed[::-1]
-    given = rng.sample(stated, 2 + int(rng.random() * 3))
-    ordered, ticket = sorted(given, key=stated.index), code(rng)
-
-    def prompt(listing: list[str], given: list[str], ticket: str) -> str:
-        return f"{words['ask'].format(listing=', '.join(listing))}\nTicket {ticket}: {', '.join(given)}"
-
-    shown = [
-        (prompt(one["listing"], one["given"], f"AA-000{at}"), ", ".join(one["answer"]))
-        for at, one in enumerate(words["demonstrations"], 1)
-    ]
-    key = f"stated_order:{ticket}:{','.join(stated)}:{','.join(given)}"
-    expected = {"items": ordered, "separator": "comma"}
-    return demonstrated(key, shown, prompt(stated, given, ticket), ", ".join(ordered), expected)
+    count, ask = 2 + int(rng.random() * 3), words["ask"].format(listing=", ".join(stated))
+    asked = [(code(rng), rng.sample(stated, count)) for _ in range(2)]
+    prompts = [f"{ask}\nTicket {ticket}: {', '.join(given)}" for ticket, given in asked]
+    shown, ordered = (sorted(given, key=stated.index) for _, given in asked)
+    key = f"stated_order:{asked[1][0]}:{','.join(stated)}:{','.join(asked[1][1])}"
+    turns, expected = [(prompts[0], ", ".join(shown))], {"items": ordered, "separator": "comma"}
+    return demonstrated(key, turns, prompts[1], ", ".join(ordered), expected)
 
 
 def copied_line(rng: random.Random) -> ChatExample:
     """One line, character by character."""
-    line = pick(rng, WORDS["copy"]["lines"])
-    text = said(line, drawn(rng, line))
-    return question(f"copied_line:{text}", f"{pick(rng, WORDS['copy']['ask'])}\n{text}", text, {"lines": [text]})
+    words = WORDS["copy"]
+    line = pick(rng, words["lines"])
+    text, shown = said(line, drawn(rng, line)), words["demonstration"]
+    example = (f"{words['ask']}\n{shown}", shown)
+    return demonstrated(f"copied_line:{text}", [example], f"{words['ask']}\n{text}", text, {"lines": [text]})
 
 
 SOUND = {"scripts": ["Latin"], "min_characters": 1, "max_characters": 2_000, "finished": True}
@@ -62,13 +55,13 @@ def constrained_text(rng: random.Random) -> ChatExample:
     form = pick(rng, list(words["bullets" if as_list else "sentences"]))
     values = {"word": pick(rng, words["words"]), "banned": pick(rng, words["banned"])}
     values |= {"first": pick(rng, words["firsts"]), "most": str(step_number(rng, 30, 60, 2))}
-    named = {"contains": [values["word"]], "lacks": [values["banned"]]}
+    named: dict[str, Any] = {"contains": [values["word"]], "lacks": [values["banned"]]}
     named |= {"first_word": values["first"], "max_words": int(values["most"])}
     offered = ["contains", "lacks", "max_words"] if as_list else list(words["demands"])
-    chosen = [demand for demand in offered if demand in rng.sample(offered, 1 + int(rng.random() * 2))]
+    chosen = rng.sample(offered, 1 + int(rng.random() * 2))
     demands = " ".join(words["demands"][demand].format(**values) for demand in chosen)
-    style = {demand: named[demand] for demand in chosen} | ({"bullets": form, "bullet": "dash"} if as_list else {})
-    style |= {} if as_list else {"sentences": form}
+    style: dict[str, Any] = {"bullets": form, "bullet": "dash"} if as_list else {"sentences": form}
+    style |= {demand: named[demand] for demand in chosen}
     prompt = words["list" if as_list else "text"].format(
         form=words["bullets" if as_list else "sentences"][form], subject=subject, demands=demands
     )
@@ -104,9 +97,8 @@ def discount_line(rng: random.Random) -> ChatExample:
     cheaper = "same" if prices["A"] == prices["B"] else min(prices, key=lambda shop: prices[shop])
     offers = [words[kind].format(shop=shop, **offer) for shop, (kind, offer) in zip("AB", kinds, strict=True)]
     work = [words[f"{kind}_work"].format(shop=shop, **offer) for shop, (kind, offer) in zip("AB", kinds, strict=True)]
-    form = words["line"].format(A="70", B="95", cheaper="A")
     opening = words["opening"].format(goods=pick(rng, words["goods"]))
-    prompt = "\n".join([opening, *offers, f"{words['ask']} {form}"])
+    prompt = "\n".join([opening, *offers, f"{words['ask']} {words['form']}"])
     key = f"discount_line:{kinds[0][0]}:{price}-{percent}:{other}-{amount}:{opening}"
     answer = "\n".join([*work, words["line"].format(**prices, cheaper=cheaper)])
     return question(key, prompt, answer, {"prices": prices, "cheaper": cheaper})
@@ -128,7 +120,7 @@ def short_answer(rng: random.Random, kind: Literal["sums", "facts", "extractions
 
 def _sum(rng: random.Random, forms: dict[str, list[str]]) -> ChatExample:
     plus = rng.random() < 0.5
-    one, other = step_number(rng, 3, 30, 1), step_number(rng, 2, 9, 1)
+    one, other = step_number(rng, 2, 12, 1), step_number(rng, 2, 9, 1)
     total = one + other if plus else one
     a, b, result = (one, other, total) if plus else (one + other, other, one)
     form = pick(rng, forms["plus" if plus else "minus"])
