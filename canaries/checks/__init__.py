@@ -33,7 +33,7 @@ from q36eval.canaries.checks.base import (
 )
 from q36eval.canaries.checks.discount import WRONG_CONCLUSION, discount
 from q36eval.canaries.checks.free_form import stable, style
-from q36eval.canaries.checks.json_answer import TEXT_AFTER, TEXT_BEFORE, json_answer, json_in_prose, json_object
+from q36eval.canaries.checks.json_answer import json_answer, json_in_prose, json_object
 from q36eval.canaries.checks.json_schema import check_json_value
 from q36eval.canaries.checks.patterns import pattern
 from q36eval.canaries.checks.prose import first_loop
@@ -123,8 +123,6 @@ __all__ = [
     "CHECKS_VERSION",
     "MAX_FAILURES",
     "QWEN3_XML",
-    "TEXT_AFTER",
-    "TEXT_BEFORE",
     "WRONG_CONCLUSION",
     "Call",
     "Check",

@@ -66,7 +66,7 @@ def _decide_value(text: str, expected: ExpectedValue, tools: Tools) -> list[Deci
 value = Check("value", ExpectedValue, _value, _decide_value)
 
 
-_PRICE = r"\**[$€£]?\s?(?P<{}>\d[\d,]*(?:\.\d+)?)\s?(?:dollars|USD|[$€£])?\**"
+_PRICE = r"\**[$€£]?\s?(?P<{}>\d[\d,]*(?:\.\d+)?)\s?(?:dollars|USD|[$€£])?\)?\**"
 _LINE = re.compile(
     rf"A\W{{1,6}}{_PRICE.format('A')}\s?[,;|]\s?\**B\W{{1,6}}{_PRICE.format('B')}\s?[,;|]\s?"
     r"\**cheaper\W{1,6}(?P<cheaper>A|B|same)\b\W{0,6}",

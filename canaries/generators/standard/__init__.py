@@ -11,7 +11,13 @@ Prompts and tools stand in `words.yaml` and `tools.yaml`. What a seed draws is p
 """
 
 from q36eval.canaries.generators.standard.calls import offered_call, offered_none
-from q36eval.canaries.generators.standard.records import flat_lines, nested_order, recalled_values, typed_record
+from q36eval.canaries.generators.standard.records import (
+    flat_lines,
+    nested_order,
+    plain_pairs,
+    recalled_values,
+    typed_record,
+)
 from q36eval.canaries.generators.standard.texts import (
     constrained_text,
     copied_line,
@@ -23,6 +29,7 @@ from q36eval.canaries.generators.standard.texts import (
 
 STANDARD = (
     flat_lines,
+    plain_pairs,
     nested_order,
     typed_record,
     named_member,

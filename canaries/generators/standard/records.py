@@ -41,6 +41,14 @@ def flat_lines(rng: random.Random) -> ChatExample:
     return _object("flat_lines", f"{ask}\n{_lines(value)}", value, [(f"{ask}\n{_lines(other)}", other)])
 
 
+def plain_pairs(rng: random.Random) -> ChatExample:
+    """Three keys with values as JSON writes them, and no earlier answer that shows where an answer ends."""
+    words = WORDS["flat"]
+    value = {key: KINDS[words["keys"][key]](rng) for key in rng.sample(words["plain_keys"], 3)}
+    pairs = "\n".join(f"{key} = {json.dumps(each)}" for key, each in value.items())
+    return _object("plain_pairs", f"{words['plain_ask']}\n{pairs}", value)
+
+
 def _order(rng: random.Random, count: int) -> tuple[str, Object]:
     """An order of `count` products in words, and as an object."""
     customer = {"name": KINDS["person"](rng), "city": KINDS["city"](rng)}
