@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer.core import TyperCommand
 
-from q36eval.app.cli.engine_options import engine_options
+from q36eval.app.cli.engine_options import check_engine, engine_options
 from q36eval.app.cli.options import (
     BranchOption,
     CorpusOption,
@@ -17,6 +17,7 @@ from q36eval.app.cli.options import (
     JsonOption,
     OwnCanaries,
     PlanOption,
+    PolicyOption,
     ReferenceOption,
     ReferencePackOption,
     SchemeOption,
@@ -70,7 +71,7 @@ def _names(branches: list[str], family: str | None) -> Iterator[str]:
             yield meaning(branch, chosen_family(family, paths), paths, everywhere=True).name(None)
 
 
-@engine_options()
+@engine_options(checked=False)
 def gate(
     context: typer.Context,
     engine: EngineOptions,
@@ -80,13 +81,7 @@ def gate(
     family: FamilyOption = None,
     scheme: SchemeOption = None,
     suite: SuiteOption = None,
-    policy: Annotated[
-        str | None,
-        typer.Option(
-            help="Policy name or file; the suite's or the family's by default.",
-            metavar="NAME|FILE",
-        ),
-    ] = None,
+    policy: PolicyOption = None,
     lane: Annotated[
         list[Lane] | None,
         typer.Option(help="Judge this lane; repeat it for both. By default what the family's file names."),
@@ -126,10 +121,13 @@ def gate(
     """
     from q36eval.app.cli.gate_branches import Branches, Output, finish
     from q36eval.app.cli.github_output import in_workflow
+    from q36eval.app.cli.missing import tabling
+    from q36eval.app.needs import Asked, problems_of
     from q36eval.app.policies.files import declared_policy
-    from q36eval.run.preflight import Problem, collecting, crowded, problems, refuse
+    from q36eval.run.preflight import Problem, collecting, crowded, refuse, refuse_with
 
-    with surviving_hangup():
+    asked = Asked(branch[0] if branch else None, reference, family, suite, policy)
+    with surviving_hangup(), tabling(asked, is_plan=plan):
         if not branch:
             raise UsageError("branch-required", "Name the branch to judge: q36eval gate --branch NAME.")
         output = Output(announced=in_workflow(), as_json=as_json, branches=len(branch))
@@ -138,7 +136,17 @@ def gate(
         paths = Paths.default()
         begun = None if resume is None else open_history(paths).get_run(resume)
         without = reference_pack is not None or begun is not None
-        chosen = family_of(family, paths, branch, reference, needs_reference=not without, notify=note)
+        unfit: list[Problem] = []
+        with collecting(unfit):
+            check_engine(engine)
+        engine = EngineOptions() if unfit else engine  # so that the rest can be looked at
+        try:
+            chosen = family_of(
+                family, paths, branch, reference, needs_reference=not without, notify=note, download=False
+            )
+        except UsageError as error:
+            refuse([*unfit, *problems_of(error)])
+            raise
         suite_name = suite or chosen.suite
         branches = Branches(branch, chosen, paths, waivers_from, None if plan else out)
         unknown: list[Problem] = []
@@ -148,13 +156,13 @@ def gate(
             if unjudged := [each.value for each in lane or () if each not in rules.lanes]:
                 raise UsageError("lane-not-judged", f"Policy {rules.name} has no criterion for {', '.join(unjudged)}.")
         if unknown:  # report at once which other names are
-            unknown += branches.resolve()
+            unknown += [*unfit, *branches.resolve()]
             with collecting(unknown):
-                resolve_reference(reference, reference_pack, chosen, paths)
+                resolve_reference(reference, reference_pack, chosen, paths, download=False)
             refuse(unknown)
         database = [] if "://" in paths.history_url else [Path(paths.history_url)]
         found = crowded([paths.state, *database, *([] if out is None else [out])])
-        refuse(found)  # a full disk takes no history either
+        refuse_with("disk-full", [*unfit, *found])  # which takes no history either
         for problem in found:
             note(problem.message)
         history = None if plan else open_history(paths, writing=True)
@@ -165,17 +173,17 @@ def gate(
             own = rules.for_lanes(chosen.lanes_of(resumed.branch, lane)) if named else None
             judged = branches.decided_again(resumed, history, own)
             return finish([judged], branches, history, output)
-        found += branches.resolve()
+        found += [*unfit, *branches.resolve()]
         against = None
         with collecting(found):
-            against = resolve_reference(reference, reference_pack, chosen, paths)
-        refuse(problem for problem in found if problem.code == "branch-unknown")  # whatever else is wrong
+            against = resolve_reference(reference, reference_pack, chosen, paths, download=False)
+        refuse_with("branch-unknown", found)  # nothing else can be looked at
         show_targets(branches.targets, against)
         template = project_template(family) if begun is None else kept_template(begun)
 
         def request(branch: Target, waivers_from: "WaiverSource | None" = None) -> Request:
             own = rules if kept and not lane else rules.for_lanes(chosen.lanes_of(branch.name, lane))
-            return Request(
+            wanted = Request(
                 family=chosen,
                 branch=branch,
                 reference=against,
@@ -195,11 +203,16 @@ def gate(
                 template=template,
                 options=kept_options(context, chosen, branch, against),
             )
+            asked.understand(wanted)
+            return wanted
 
-        if any(problem.blocks for problem in found):  # nothing can be measured: report at once what else is wrong
-            refuse(problems(request(branch=branches.first), paths, found))
+        if plan:
+            return branches.plans(request, asked, found, as_json=as_json)
+        if branches.lack_something(request, asked, history, found):
+            branches.resolve(download=True)
+            resolve_reference(reference, reference_pack, chosen, paths)
+            return int(TyperCommand.invoke(context.command, context))  # with all weights here
         branches.make_folders()
-        if history is None:
-            return branches.plans(request, as_json=as_json)
+        assert history is not None, "only a plan has none"
         with closing(branches.measured(request, history)) as measured:
             return finish(measured, branches, history, output)

@@ -75,6 +75,12 @@ SuiteOption = Annotated[
 ]
 
 
+PolicyOption = Annotated[
+    str | None,
+    typer.Option(help="Policy name or file; the suite's or the family's by default.", metavar="NAME|FILE"),
+]
+
+
 def _scheme(named: str) -> str:
     from q36eval.schemes import mixture_name, parts_of
 
@@ -162,17 +168,19 @@ def given_options(context: Any) -> set[str]:
     return {name for name in context.params if context.get_parameter_source(name).name == "COMMANDLINE"}
 
 
-def resolve_reference(named: str | None, pack: Path | None, family: Family, paths: Paths) -> Target | None:
+def resolve_reference(
+    named: str | None, pack: Path | None, family: Family, paths: Paths, *, download: bool = True
+) -> Target | None:
     """The reference's checkpoint: the one named, else the family's; with a pack it need not be on this machine, and is
-    not downloaded.
+    not downloaded, nor without `download`.
 
     Raises:
         UsageError: it is needed and not here.
     """
     if named is not None:
-        return resolve(named, family, paths, note)
+        return resolve(named, family, paths, note, download=download)
     if pack is None:
-        return reference_of_family(family, paths, note)
+        return reference_of_family(family, paths, note, download=download)
     with suppress(UsageError):
         return reference_of_family(family, paths)
     return None
