@@ -11,10 +11,19 @@ from pathlib import Path
 from tempfile import TemporaryFile
 from typing import Any
 
-from q36eval.app.needs import EXTRAS
 from q36eval.app.sandbox_files import missing_files
 from q36eval.config.paths import Paths
 from q36eval.provenance import provenance
+
+EXTRAS = {
+    "ui": "streamlit",
+    "gguf": "gguf",
+    "ray": "ray",
+    "postgres": "psycopg",
+    "suites": "langdetect",
+    "watch": "prometheus_client",
+}
+"""A module of each extra; pip installs all of an extra or nothing."""
 
 LITTLE_BYTES = 2 * 1024**3
 """Less free disk than this is named: a reference pack of the 35B model alone takes gigabytes."""

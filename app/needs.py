@@ -10,6 +10,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TypeAlias
 
+from q36eval.app.doctor import EXTRAS
 from q36eval.app.targets import DerivedFamily
 from q36eval.checkpoints.gguf.files import SUFFIX, is_gguf
 from q36eval.checkpoints.open_checkpoints import opened_once
@@ -22,16 +23,6 @@ from q36eval.run.memory_report import batches_line, size
 from q36eval.run.preflight import Prepared, Problem, RefusedError, collecting, prepare
 from q36eval.run.request import Request, Target
 from q36eval.run.workload import RunPlan, planned_run
-
-EXTRAS = {
-    "ui": "streamlit",
-    "gguf": "gguf",
-    "ray": "ray",
-    "postgres": "psycopg",
-    "suites": "langdetect",
-    "watch": "prometheus_client",
-}
-"""A module of each extra; pip installs all of an extra or nothing."""
 
 CODES = {
     "architecture": ("architecture-", "format-", "scheme-", "activations-", "kv-cache-", "draft-head-", "config-"),
@@ -204,7 +195,7 @@ def _mended_by(problem: Problem, asked: Asked) -> str:
     skips = " ".join(re.findall(r"--skip \w+", problem.message))
     pack = "q36eval reference capture" + _options({"reference": asked.reference})
     commands = {
-        "branch-unknown": asked.gate(branch="ORG/NAME") if "/" in (asked.branch or "") else "q36eval branches",
+        "branch-unknown": "q36eval branches",
         "family-": "q36eval branches",
         "name-ambiguous": "q36eval branches",
         "policy-unknown": "q36eval policy list",
@@ -214,6 +205,7 @@ def _mended_by(problem: Problem, asked: Asked) -> str:
         "weights-too-large": f"{asked.gate()} {skips}",
         "weights-missing": asked.gate(),
         "hub-disk-full": f"HF_HOME=/larger/disk {asked.gate()}",
+        "hub-gated": "hf auth login",
         "hub-": asked.gate(),
         "device-": f"{asked.gate()} --device cpu",
         "disk-": "q36eval history gc",
@@ -225,11 +217,9 @@ def _mended_by(problem: Problem, asked: Asked) -> str:
 def _copied_tokenizer(asked: Asked) -> str:
     """From the one of the two folders that has one."""
     both = [Path(named) for named in (asked.reference, asked.branch) if named is not None and Path(named).is_dir()]
-    having = [folder for folder in both if (folder / "tokenizer.json").is_file()]
-    lacking = [folder for folder in both if folder not in having]
-    if not having or not lacking:
-        return ""
-    return f"cp {shlex.quote(str(having[0]))}/tokenizer* {shlex.quote(str(lacking[0]))}/"
+    both.sort(key=lambda folder: not (folder / "tokenizer.json").is_file())
+    having, lacking = (shlex.quote(str(folder)) for folder in both) if both[1:] else ("REFERENCE", "BRANCH")
+    return f"cp {having}/tokenizer* {lacking}/"
 
 
 _Seen: TypeAlias = tuple[State, str] | tuple[State, str, str]

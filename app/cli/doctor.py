@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from q36eval.app.cli.engine_options import DeviceOption, check_engine
+from q36eval.app.cli.engine_options import DeviceOption, fitting
 from q36eval.app.cli.options import (
     CHECKPOINT,
     WHAT,
@@ -54,7 +54,7 @@ def doctor(
         paths = replace(paths, state_because=context.meta[STATE])
     body = diagnosis(paths)
     looked = None
-    if branch is not None:
+    if branch is not None and body["devices"]:  # PyTorch can be imported
         from q36eval.app.needs import Asked
 
         looked = _look(branch, Asked(branch, reference, None, suite, policy), device, paths)
@@ -76,10 +76,7 @@ def _look(branch: str, asked: "Asked", device: str, paths: Paths) -> "Looked":
     from q36eval.run.preflight import Problem, collecting
 
     found: list[Problem] = []
-    engine = EngineOptions(device=device)
-    with collecting(found):
-        check_engine(engine)
-    engine = EngineOptions() if found else engine
+    engine = fitting(EngineOptions(device=device), found)
     with collecting(found):
         family = family_of(None, paths, branch, asked.reference, notify=note, download=False)
         suite = asked.suite or family.suite

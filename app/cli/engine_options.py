@@ -3,14 +3,17 @@
 import inspect
 import re
 from collections.abc import Callable
-from dataclasses import fields
+from dataclasses import fields, replace
 from functools import wraps
-from typing import Annotated, Any, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
 
 from q36eval.engines import EngineOptions, check_options, opens_checkpoints
 from q36eval.errors import UsageError
+
+if TYPE_CHECKING:
+    from q36eval.run.preflight import Problem
 
 DEVICES = re.compile(r"cpu|cuda(:\d{1,3})?", re.ASCII)
 WORKERS_OWN = ("cuda", "cuda:0")
@@ -28,7 +31,7 @@ def engine_options(*, of_reference: bool = False, checked: bool = True) -> Calla
     """A decorator: the command's parameter of type `EngineOptions` becomes the options of the command line.
 
     `of_reference` leaves out, and refuses, what only a branch has. A command that is not `checked` calls
-    `check_engine` itself, and reports what else is missing too.
+    `fitting` itself, and reports what else is missing too.
     """
 
     def decorate(command: Command) -> Command:
@@ -96,6 +99,24 @@ def check_engine(options: EngineOptions) -> None:
         check_device(options.device)
     if options != EngineOptions(device=options.device):  # the engine's import takes seconds
         check_options(options)
+
+
+def fitting(options: EngineOptions, problems: "list[Problem]") -> EngineOptions:
+    """These options, or with the CPU instead of a device that is not here, which is added to `problems`.
+
+    Raises:
+        UsageError: as `check_engine`, of everything else.
+    """
+    from q36eval.run.preflight import Problem
+
+    try:
+        check_engine(options)
+    except UsageError as error:
+        if not error.code.startswith("device-"):
+            raise
+        problems.append(Problem(error.code, str(error)))
+        return fitting(replace(options, device="cpu"), problems)
+    return options
 
 
 def check_device(device: str) -> None:

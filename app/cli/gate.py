@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer.core import TyperCommand
 
-from q36eval.app.cli.engine_options import check_engine, engine_options
+from q36eval.app.cli.engine_options import engine_options, fitting
 from q36eval.app.cli.options import (
     BranchOption,
     CorpusOption,
@@ -137,9 +137,7 @@ def gate(
         begun = None if resume is None else open_history(paths).get_run(resume)
         without = reference_pack is not None or begun is not None
         unfit: list[Problem] = []
-        with collecting(unfit):
-            check_engine(engine)
-        engine = EngineOptions() if unfit else engine  # so that the rest can be looked at
+        engine = fitting(engine, unfit)
         try:
             chosen = family_of(
                 family, paths, branch, reference, needs_reference=not without, notify=note, download=False

@@ -32,6 +32,7 @@ def show_runs(
         UsageError, CorruptCheckpointError: one cannot be measured.
     """
     from q36eval.app.needs import Asked, look
+    from q36eval.run.workload import RunPlan
 
     history = open_history(paths) if paths.has_history else None
     documents = []
@@ -42,9 +43,10 @@ def show_runs(
         if looked.refused is not None:
             raise looked.refused
         planned = {"rows": [asdict(row) for row in looked.rows]}
-        documents.append(planned | (_document(looked.plan) if looked.plan else {"stages": []}))
-        if looked.plan is not None and not as_json:
-            _print(looked.plan)
+        plan = looked.plan or RunPlan({}, (), ())
+        documents.append(planned | _document(plan))
+        if not as_json:
+            _print(plan)
     return _end(documents, as_json=as_json)
 
 
@@ -76,8 +78,8 @@ def print_rows(rows: "Iterable[Row]", *, all_of_it: bool = True, file: TextIO | 
         lines = [plain(line, SENTENCE) for line in row.sentence.splitlines()] if all_of_it else []
         if row.command:
             lines.append(f"→ {plain(row.command, SENTENCE)}")
-        if all_of_it or (row.state == "missing" and row.command):
-            print(f"{row.state:<8} {row.what:<13}" + f"\n{'':22}".join(lines), file=file)
+        if all_of_it or row.state == "missing":
+            print((f"{row.state:<8} {row.what:<13}" + f"\n{'':22}".join(lines)).rstrip(), file=file)
 
 
 def _print(plan: "RunPlan") -> None:

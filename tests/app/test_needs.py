@@ -1,4 +1,4 @@
-"""One table of what a gate needs: `gate`, `gate --plan` and `doctor` show the same rows, all that is missing at once."""
+"""One table of what a gate needs: `gate`, `gate --plan` and `doctor` show the same rows, all at once."""
 
 import json
 import shlex
