@@ -15,7 +15,14 @@ from q36eval.app.sandbox_files import missing_files
 from q36eval.config.paths import Paths
 from q36eval.provenance import provenance
 
-EXTRAS = {"ui": "streamlit", "postgres": "psycopg", "suites": "langdetect"}
+EXTRAS = {
+    "ui": "streamlit",
+    "gguf": "gguf",
+    "ray": "ray",
+    "postgres": "psycopg",
+    "suites": "langdetect",
+    "watch": "prometheus_client",
+}
 """A module of each extra; pip installs all of an extra or nothing."""
 
 LITTLE_BYTES = 2 * 1024**3

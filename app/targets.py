@@ -9,7 +9,7 @@ from q36eval.app.derived_family import config_of, derive_family, undeclared
 from q36eval.app.names import Meaning, hub_name, is_checkpoint, meaning, shipped_families, source_on_hub
 from q36eval.config import Branch, Family, Paths, Project
 from q36eval.errors import Q36Error, UsageError
-from q36eval.files import real_path
+from q36eval.files import checkpoint_path, real_path
 from q36eval.hub_checkpoints import HubName, fetch, located
 from q36eval.run.request import Target
 
@@ -75,11 +75,13 @@ def family_of(
     *,
     needs_reference: bool = True,
     notify: Notify = lambda _: None,
+    download: bool = True,
 ) -> Family:
     """The family in which branches are judged.
 
     It is the family named; else that of a branch's own spelling; else that of the reference's; else the project file's,
-    if the checkpoint can be one of it; else one derived from the reference, or without one from the branch.
+    if the checkpoint can be one of it; else one derived from the reference, or without one from the branch. Without
+    `download`, only small files of a checkpoint on the Hub are downloaded.
 
     Raises:
         UsageError: as `load_family`; the branches are of several families; a name means nothing or several things; or
@@ -104,7 +106,7 @@ def family_of(
     if chosen is not None and (base is None or (base.path is not None and not is_checkpoint(base.path))):
         return chosen  # which says what is wrong with the name
     assert base is not None, "without a family a name that means nothing was refused"
-    target = _target(base, chosen, paths, notify)
+    target = _target(base, chosen, paths, notify, download)
     if chosen is not None and belongs(target.folder, chosen, paths):
         return chosen
     if reference is None and needs_reference:
@@ -180,33 +182,37 @@ def _where_it_lies(family: Family, folder: Path) -> Family:
     return family.model_copy(update={"branches": branches})
 
 
-def resolve(name: str, family: Family | None, paths: Paths, notify: Notify | None = None) -> Target:
+def resolve(
+    name: str, family: Family | None, paths: Paths, notify: Notify | None = None, *, download: bool = True
+) -> Target:
     """The checkpoint a person means (see `q36eval.app.names`), downloaded only with `notify`, which gets the sizes.
+
+    Without `download` only its small files are, and the snapshot tells how much is missing.
 
     Raises:
         UsageError: the name means nothing or several things, it is not on this machine, or cannot be downloaded.
     """
-    return _target(meaning(name, family, paths), family, paths, notify)
+    return _target(meaning(name, family, paths), family, paths, notify, download)
 
 
-def reference_of_family(family: Family, paths: Paths, notify: Notify | None = None) -> Target:
-    """The family's own reference; it is downloaded only with `notify`, which gets the sizes.
+def reference_of_family(family: Family, paths: Paths, notify: Notify | None = None, *, download: bool = True) -> Target:
+    """The family's own reference; it is downloaded, as by `resolve`, only with `notify`, which gets the sizes.
 
     Raises:
         UsageError: it is not on this machine, or cannot be downloaded.
     """
-    return _target(Meaning(family=family, branch=family.reference), family, paths, notify)
+    return _target(Meaning(family=family, branch=family.reference), family, paths, notify, download)
 
 
-def _target(meant: Meaning, chosen: Family | None, paths: Paths, notify: Notify | None) -> Target:
+def _target(meant: Meaning, chosen: Family | None, paths: Paths, notify: Notify | None, download: bool) -> Target:
     name = meant.name(chosen)
     if meant.family is not None:
         source = source_on_hub(meant.family.branches[meant.branch].source)
         if source is None:
             return Target(name, _branch_folder(meant.branch, meant.family, paths))
-        return _on_hub(name, source, meant.family.branches[meant.branch], notify)
+        return _on_hub(name, source, meant.family.branches[meant.branch], notify, download)
     if meant.hub is not None:
-        return _on_hub(name, meant.hub, None, notify)
+        return _on_hub(name, meant.hub, None, notify, download)
     assert meant.path is not None, "a name means one of the three"
     if not is_checkpoint(meant.path):
         raise UsageError(
@@ -215,11 +221,11 @@ def _target(meant: Meaning, chosen: Family | None, paths: Paths, notify: Notify 
     from q36eval.checkpoints.reader import check_folder
 
     check_folder(meant.path)  # before any run is begun, which nothing could resume
-    return Target(name, real_path(meant.path))
+    return Target(name, checkpoint_path(meant.path))
 
 
-def _on_hub(name: str, source: HubName, branch: Branch | None, notify: Notify | None) -> Target:
-    snapshot = located(source) if notify is None else fetch(source, notify)
+def _on_hub(name: str, source: HubName, branch: Branch | None, notify: Notify | None, download: bool) -> Target:
+    snapshot = located(source) if notify is None else fetch(source, notify, weights=download)
     if snapshot is None:
         size = "" if branch is None or branch.size_gib is None else f" (about {branch.size_gib:g} GiB)"
         raise UsageError("weights-missing", f"The weights of {hub_name(source)}{size} are not on this machine.")

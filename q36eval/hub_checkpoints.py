@@ -16,7 +16,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
@@ -34,6 +34,7 @@ INDEX = "model.safetensors.index.json"
 SMALL_FILES = (*CONFIG_FILES, *TEXT_FILES, README, "preprocessor_config.json", "video_preprocessor_config.json")
 """The last two are a serving engine's, for models with a vision tower."""
 TEMPLATE = r"additional_chat_templates/[^/]+\.jinja"
+WEIGHTS = (".safetensors", SUFFIX)
 ANOTHER_FORM = "consolidated"
 """How files begin in which Mistral publishes the same weights a second time."""
 DEFAULT_REVISION = "main"
@@ -80,16 +81,25 @@ class HubName:
 
 @dataclass(frozen=True)
 class Snapshot:
-    """One commit's files on this machine; `place` is their folder, or the .gguf file."""
+    """One commit's files on this machine; `place` is their folder, or the .gguf file.
+
+    `missing_bytes` of weights are not here yet, where only the other files were wanted.
+    """
 
     place: Path
     repository: str
     revision: str
     commit: str
+    missing_bytes: int = 0
+
+    @property
+    def cache(self) -> Path:
+        """The folder of all downloads."""
+        return next(folder for folder in self.place.parents if folder.name == "snapshots").parents[1]
 
 
-def fetch(name: HubName, notify: Callable[[str], None]) -> Snapshot:
-    """The snapshot of that name, downloaded where the cache lacks files of it.
+def fetch(name: HubName, notify: Callable[[str], None], *, weights: bool = True) -> Snapshot:
+    """The snapshot of that name, downloaded where the cache lacks files of it; without `weights` the small ones alone.
 
     `notify` gets a sentence where something is downloaded, a revision moved, or the cache answers for the Hub.
 
@@ -104,10 +114,18 @@ def fetch(name: HubName, notify: Callable[[str], None]) -> Snapshot:
     if not is_online:
         return _kept(cache, commit)
     place, needed = needed_files(name, _listing(cache, commit))
-    if missing := cache.missing(commit, needed):
-        _remove_remains(cache, commit, missing)
-        _check_size(cache, commit, missing, notify)
-        _download(cache, commit, missing)
+    missing = cache.missing(commit, needed)
+    wanted = {
+        file: of
+        for file, of in missing.items()
+        if weights or not file.endswith(WEIGHTS) or not cache.contents({file: of})
+    }
+    if wanted:
+        _remove_remains(cache, commit, wanted)
+        _check_size(cache, commit, wanted, notify)
+        _download(cache, commit, wanted)
+    if rest := {file: of for file, of in missing.items() if file not in wanted}:
+        return replace(cache.snapshot(commit, place), missing_bytes=sum(cache.contents(rest).values()))
     with suppress(OSError):  # a cache that may only be read
         cache.keep_revision(commit)
     return cache.snapshot(commit, place)

@@ -1,16 +1,21 @@
 """The options of engines on every command that opens one, made from `EngineOptions` and written down nowhere else."""
 
 import inspect
+import re
 from collections.abc import Callable
-from dataclasses import fields
+from dataclasses import fields, replace
 from functools import wraps
-from typing import Annotated, Any, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
 
 from q36eval.engines import EngineOptions, check_options, opens_checkpoints
 from q36eval.errors import UsageError
 
+if TYPE_CHECKING:
+    from q36eval.run.preflight import Problem
+
+DEVICES = re.compile(r"cpu|cuda(:\d{1,3})?", re.ASCII)
 WORKERS_OWN = ("cuda", "cuda:0")
 """Devices that each worker has for itself."""
 
@@ -22,10 +27,11 @@ NO_REFERENCE = (
 Command = Callable[..., Any]
 
 
-def engine_options(*, of_reference: bool = False) -> Callable[[Command], Command]:
+def engine_options(*, of_reference: bool = False, checked: bool = True) -> Callable[[Command], Command]:
     """A decorator: the command's parameter of type `EngineOptions` becomes the options of the command line.
 
-    `of_reference` leaves out, and refuses, what only a branch has.
+    `of_reference` leaves out, and refuses, what only a branch has. A command that is not `checked` calls
+    `fitting` itself, and reports what else is missing too.
     """
 
     def decorate(command: Command) -> Command:
@@ -44,7 +50,8 @@ def engine_options(*, of_reference: bool = False) -> Callable[[Command], Command
             options = EngineOptions.read(given, arguments)
             if of_reference:
                 _check_of_reference(options)
-            check_engine(options)
+            if checked:
+                check_engine(options)
             return command(**values, **{place: options})
 
         parameters: list[inspect.Parameter] = []
@@ -94,6 +101,24 @@ def check_engine(options: EngineOptions) -> None:
         check_options(options)
 
 
+def fitting(options: EngineOptions, problems: "list[Problem]") -> EngineOptions:
+    """These options, or with the CPU instead of a device that is not here, which is added to `problems`.
+
+    Raises:
+        UsageError: as `check_engine`, of everything else.
+    """
+    from q36eval.run.preflight import Problem
+
+    try:
+        check_engine(options)
+    except UsageError as error:
+        if not error.code.startswith("device-"):
+            raise
+        problems.append(Problem(error.code, str(error)))
+        return fitting(replace(options, device="cpu"), problems)
+    return options
+
+
 def check_device(device: str) -> None:
     """Refuse a device that is not here.
 
@@ -104,10 +129,22 @@ def check_device(device: str) -> None:
         return
     import torch
 
-    if not device.startswith("cuda") or not torch.cuda.is_available():
+    if not DEVICES.fullmatch(device):
+        raise UsageError(
+            "device-unknown", f"There is no device {device!r}; valid names are cpu, cuda, cuda:0, cuda:1 …"
+        )
+    if torch.version.cuda is None and torch.version.hip is None:
+        release = torch.__version__.partition("+")[0]
         raise UsageError(
             "device-unavailable",
-            f"The device {device!r} is not available here; use cpu, or a machine with that device.",
+            f"The installed torch {torch.__version__} has no CUDA, so there is no {device!r}; use cpu, or run: pip "
+            f"install --force-reinstall --index-url https://pypi.org/simple torch=={release}",
+        )
+    number = int(device.partition(":")[2] or 0)
+    if number >= (count := torch.cuda.device_count()):
+        has = f"here are {count} GPUs, cuda:0 to cuda:{count - 1}" if count else "torch finds no GPU here"
+        raise UsageError(
+            "device-unavailable", f"The device {device!r} is not available: {has}; use cpu, or one of them."
         )
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer.core import TyperCommand
 
-from q36eval.app.cli.engine_options import engine_options
+from q36eval.app.cli.engine_options import engine_options, fitting
 from q36eval.app.cli.options import (
     BranchOption,
     CorpusOption,
@@ -17,6 +17,7 @@ from q36eval.app.cli.options import (
     JsonOption,
     OwnCanaries,
     PlanOption,
+    PolicyOption,
     ReferenceOption,
     ReferencePackOption,
     SchemeOption,
@@ -77,6 +78,19 @@ def _names(branches: list[str], family: str | None) -> Iterator[str]:
             yield meaning(branch, chosen_family(family, paths), paths, everywhere=True).name(None)
 
 
+def _named(branches: list[str] | None, resume: str | None) -> list[str]:
+    """The branches to judge; one, where a run is resumed.
+
+    Raises:
+        UsageError: none or too many are named.
+    """
+    if not branches:
+        raise UsageError("branch-required", "Name the branch to judge: q36eval gate --branch NAME.")
+    if resume is not None and len(branches) != 1:
+        raise UsageError("option-conflict", "--resume continues one run; give at most one --branch with it.")
+    return branches
+
+
 def _family(given: dict[str, Any], begun: "RunRecord | None", paths: Paths) -> Family:
     """The family in which the branches are judged, by the command's parameters.
 
@@ -94,10 +108,10 @@ def _family(given: dict[str, Any], begun: "RunRecord | None", paths: Paths) -> F
     if chosen_family(family, paths) is None and given["suite"] is not None:
         suite_place(given["suite"], paths)
     needed = given["reference_pack"] is None and begun is None
-    return family_of(family, paths, branches, reference, needs_reference=needed, notify=note)
+    return family_of(family, paths, branches, reference, needs_reference=needed, notify=note, download=False)
 
 
-@engine_options()
+@engine_options(checked=False)
 def gate(
     context: typer.Context,
     engine: EngineOptions,
@@ -107,13 +121,7 @@ def gate(
     family: FamilyOption = None,
     scheme: SchemeOption = None,
     suite: SuiteOption = None,
-    policy: Annotated[
-        str | None,
-        typer.Option(
-            help="Policy name or file; the suite's or the family's by default.",
-            metavar="NAME|FILE",
-        ),
-    ] = None,
+    policy: PolicyOption = None,
     lane: Annotated[
         list[Lane] | None,
         typer.Option(help="Judge this lane; repeat it for both. By default what the family's file names."),
@@ -153,19 +161,25 @@ def gate(
     """
     from q36eval.app.cli.gate_branches import Branches, Output, finish
     from q36eval.app.cli.github_output import in_workflow
+    from q36eval.app.cli.missing import tabling
+    from q36eval.app.needs import Asked, problems_of
     from q36eval.app.policies.files import declared_policy
-    from q36eval.run.preflight import Problem, collecting, crowded, problems, refuse
+    from q36eval.run.preflight import Problem, collecting, crowded, refuse, refuse_with
     from q36eval.run.suites import suite_place
 
-    with surviving_hangup():
+    asked = Asked(branch[0] if branch else None, reference, family, suite, policy)
+    with surviving_hangup(), tabling(asked, is_plan=plan):
         output = Output(announced=in_workflow(), as_json=as_json, branches=len(branch or ()))
-        if not branch:
-            raise UsageError("branch-required", "Name the branch to judge: q36eval gate --branch NAME.")
-        if resume is not None and len(branch) != 1:
-            raise UsageError("option-conflict", "--resume continues one run; give at most one --branch with it.")
+        branch = _named(branch, resume)
         paths = Paths.default()
         begun = None if resume is None else open_history(paths).get_run(resume)
-        chosen = _family(context.params, begun, paths)
+        unfit: list[Problem] = []
+        engine = fitting(engine, unfit)
+        try:
+            chosen = _family(context.params, begun, paths)
+        except UsageError as error:
+            refuse([*unfit, *problems_of(error)])
+            raise
         suite_name = suite or chosen.suite
         branches = Branches(branch, chosen, paths, waivers_from, None if plan else out)
         if begun is not None:
@@ -180,13 +194,13 @@ def gate(
             if policy is not None:  # otherwise the suite was read for it
                 suite_place(suite_name, paths)
         if unknown:  # report at once which other names are, and download nothing for it
-            unknown += branches.resolve(None)
+            unknown += [*unfit, *branches.resolve()]
             with collecting(unknown):
-                resolve_reference(reference, reference_pack, chosen, paths, None)
+                resolve_reference(reference, reference_pack, chosen, paths, download=False)
             refuse(problem for problem in unknown if problem.code != "weights-missing")
         database = [] if "://" in paths.history_url else [Path(paths.history_url)]
         found = crowded([paths.state, *database, *([] if out is None else [out])])
-        refuse(found)  # a full disk takes no history either
+        refuse_with("disk-full", [*unfit, *found])  # which takes no history either
         for problem in found:
             note(problem.message)
         history = None if plan else open_history(paths, writing=True)
@@ -197,17 +211,17 @@ def gate(
             own = rules.for_lanes(chosen.lanes_of(resumed.branch, lane)) if named else None
             judged = branches.decided_again(resumed, history, own)
             return finish([judged], branches, history, output)
-        found += branches.resolve()
+        found += [*unfit, *branches.resolve()]
         against = None
         with collecting(found):
-            against = resolve_reference(reference, reference_pack, chosen, paths)
-        refuse(problem for problem in found if problem.code == "branch-unknown")  # whatever else is wrong
+            against = resolve_reference(reference, reference_pack, chosen, paths, download=False)
+        refuse_with("branch-unknown", found)  # nothing else can be looked at
         show_targets(branches.targets, against)
         template = project_template(family) if begun is None else kept_template(begun)
 
         def request(branch: Target, waivers_from: "WaiverSource | None" = None) -> Request:
             own = rules if kept and not lane else rules.for_lanes(chosen.lanes_of(branch.name, lane))
-            return Request(
+            wanted = Request(
                 family=chosen,
                 branch=branch,
                 reference=against,
@@ -227,11 +241,16 @@ def gate(
                 template=template,
                 options=kept_options(context, chosen, branch, against),
             )
+            asked.understand(wanted)
+            return wanted
 
-        if any(problem.blocks for problem in found):  # nothing can be measured: report at once what else is wrong
-            refuse(problems(request(branch=branches.first), paths, found))
+        if plan:
+            return branches.plans(request, asked, found, as_json=as_json)
+        if branches.lack_something(request, asked, history, found):
+            branches.resolve(download=True)
+            resolve_reference(reference, reference_pack, chosen, paths)
+            return int(TyperCommand.invoke(context.command, context))  # with all weights here
         branches.make_folders()
-        if history is None:
-            return branches.plans(request, as_json=as_json)
+        assert history is not None, "only a plan has none"
         with closing(branches.measured(request, history)) as measured:
             return finish(measured, branches, history, output)

@@ -1,7 +1,7 @@
 """One or several branches through the gate: none that cannot be judged loses another's verdict."""
 
 import sys
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Generator, Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -18,7 +18,7 @@ from q36eval.app.cli.report_formats import (
     write_reports,
 )
 from q36eval.app.reviewing.waiver_files import read_waivers, strangers
-from q36eval.app.targets import Notify, name_in_history, resolve
+from q36eval.app.targets import name_in_history, resolve
 from q36eval.config import Family, Paths
 from q36eval.errors import Q36Error
 from q36eval.history.decisions import WaiverSource
@@ -26,6 +26,7 @@ from q36eval.records import Lane
 from q36eval.run.request import Request, Target
 
 if TYPE_CHECKING:
+    from q36eval.app.needs import Asked
     from q36eval.gate import Policy
     from q36eval.history import History, RunRecord
     from q36eval.run.preflight import Problem
@@ -87,16 +88,17 @@ class Branches:
         """The checkpoints that are here."""
         return [target for target in self._targets if isinstance(target, Target)]
 
-    def resolve(self, notify: Notify | None = note) -> "list[Problem]":
+    def resolve(self, *, download: bool = False) -> "list[Problem]":
         """Find the branches' checkpoints before anything is measured; a problem for each one where none is here.
 
-        They are downloaded only with `notify`.
+        Without `download` those on the Hub may lack weights.
         """
         from q36eval.run.preflight import Problem
 
+        self._targets = []
         for name in self._named:
             try:
-                self._targets.append(resolve(name, self._family, self._paths, notify))
+                self._targets.append(resolve(name, self._family, self._paths, note, download=download))
             except Q36Error as error:
                 self._targets.append(error)
         errors = [target for target in self._targets if isinstance(target, Q36Error)]
@@ -116,20 +118,39 @@ class Branches:
                     raise
                 yield _not_judged(name, error, folder)
 
-    def plans(self, request: Callable[..., Request], *, as_json: bool) -> int:
-        """Print what would be computed of each branch.
+    def lack_something(
+        self, request: Callable[..., Request], asked: "Asked", history: "History | None", found: "Sequence[Problem]"
+    ) -> bool:
+        """Whether weights are to be downloaded, for which everything else is there.
+
+        Raises:
+            RefusedError: something blocks; it holds what else does.
+        """
+        from q36eval.app.needs import look
+
+        lacking = [target for target in self.targets if request(branch=target).lacking]
+        if lacking or any(problem.blocks for problem in found):
+            looked = look(request(branch=next(iter(lacking), self.first)), asked, self._paths, history, found)
+            if looked.refused is not None:
+                raise looked.refused
+        return bool(lacking)
+
+    def plans(
+        self, request: Callable[..., Request], asked: "Asked", found: "Sequence[Problem]", *, as_json: bool
+    ) -> int:
+        """Print what each branch needs, and what would be computed of it.
 
         Raises:
             UsageError, CorruptCheckpointError: one cannot be measured.
         """
         from q36eval.app.cli.plan_command import show_runs
 
-        wanted = []
-        for target in self._targets:
+        wanted = [request(branch=self.first)]
+        for target in [] if any(problem.blocks for problem in found) else self._targets[1:]:
             if isinstance(target, Q36Error):
                 raise target
             wanted.append(request(branch=target))
-        return show_runs(wanted, self._paths, as_json=as_json)
+        return show_runs(wanted, self._paths, as_json=as_json, asked=asked, found=found)
 
     def decided_again(self, run: "RunRecord", history: "History", policy: "Policy | None") -> Judged:
         """The one branch's finished run, decided again from history; `policy` is the one named."""

@@ -6,6 +6,7 @@ import sys
 import traceback
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any
@@ -127,8 +128,10 @@ def _run() -> int:
             result = command.invoke(context)
     except Q36Error as error:
         problems = getattr(error, "problems", ())
-        if len(problems) > 1:
-            return _failed_by([(problem.code, problem.message) for problem in problems], error.exit_code)
+        rows = getattr(error, "rows", ())
+        if len(problems) > 1 or rows:
+            told = [(problem.code, problem.message) for problem in problems]
+            return _failed_by(told, error.exit_code, rows)
         return _failed(error.code, " ".join([str(error), *_notes(error)]), error.exit_code)
     except typer.Exit as leave:
         return leave.exit_code
@@ -154,14 +157,15 @@ def _failed(code: str, sentence: str, exit_code: ExitCode) -> ExitCode:
     return _failed_by([(code, sentence)], exit_code)
 
 
-def _failed_by(problems: Sequence[tuple[str, str]], exit_code: ExitCode) -> ExitCode:
-    """Print every problem on a line of its own."""
+def _failed_by(problems: Sequence[tuple[str, str]], exit_code: ExitCode, rows: Sequence[Any] = ()) -> ExitCode:
+    """Print every problem on a line of its own; `rows` of the table are printed by who made them."""
     for code, sentence in problems:
         say(f"{sentence} [{code}]")
     if "--json" in sys.argv[1:]:
         listed = [{"code": code, "message": sentence} for code, sentence in problems]
         several = {"problems": listed} if len(listed) > 1 else {}
-        print_json({"error": {**listed[0], "exit_code": int(exit_code), **several}})
+        table = {"rows": [asdict(row) for row in rows]} if rows else {}
+        print_json({"error": {**listed[0], "exit_code": int(exit_code), **several, **table}})
     return exit_code
 
 

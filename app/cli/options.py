@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from q36eval.app.cli.streams import write_document
-from q36eval.app.targets import DerivedFamily, Notify, reference_of_family, resolve
+from q36eval.app.targets import DerivedFamily, reference_of_family, resolve
 from q36eval.config import Family
 from q36eval.config.paths import Paths
 from q36eval.errors import ExitCode, UsageError
@@ -72,6 +72,12 @@ SuiteOption = Annotated[
         help="A shipped suite or a .yaml file, with =DIR if its data was frozen with --out; the family's by default.",
         metavar="NAME|FILE[=DIR]",
     ),
+]
+
+
+PolicyOption = Annotated[
+    str | None,
+    typer.Option(help="Policy name or file; the suite's or the family's by default.", metavar="NAME|FILE"),
 ]
 
 
@@ -184,18 +190,18 @@ def given_options(context: Any) -> set[str]:
 
 
 def resolve_reference(
-    named: str | None, pack: Path | None, family: Family, paths: Paths, notify: Notify | None = note
+    named: str | None, pack: Path | None, family: Family, paths: Paths, *, download: bool = True
 ) -> Target | None:
     """The reference's checkpoint: the one named, else the family's; with a pack it need not be on this machine, and is
-    not downloaded. Without `notify` nothing is.
+    not downloaded, nor without `download`.
 
     Raises:
         UsageError: it is needed and not here.
     """
     if named is not None:
-        return resolve(named, family, paths, notify)
+        return resolve(named, family, paths, note, download=download)
     if pack is None:
-        return reference_of_family(family, paths, notify)
+        return reference_of_family(family, paths, note, download=download)
     with suppress(UsageError):
         return reference_of_family(family, paths)
     return None

@@ -1,55 +1,92 @@
-"""What `--plan` prints: the batches of every deployment, and what each stage asks."""
+"""What `--plan` prints: what is missing, and what each stage asks."""
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any, TextIO
 
-from q36eval.app.cli.options import note, open_history, print_json
+from q36eval.app.cli.options import open_history, print_json
 from q36eval.app.cli.tables import print_plain
 from q36eval.errors import ExitCode
+from q36eval.inert_text import SENTENCE, plain
 from q36eval.reports.text import duration
 
 if TYPE_CHECKING:
+    from q36eval.app.needs import Asked, Row
     from q36eval.config.paths import Paths
+    from q36eval.run.preflight import Problem
     from q36eval.run.request import Request
     from q36eval.run.workload import RunPlan, StagePlan
 
 
-def show_runs(requests: "Sequence[Request]", paths: "Paths", *, as_json: bool) -> int:
-    """Print what each request would compute.
+def show_runs(
+    requests: "Sequence[Request]",
+    paths: "Paths",
+    *,
+    as_json: bool,
+    asked: "Asked | None" = None,
+    found: "Sequence[Problem]" = (),
+) -> int:
+    """Print what each request needs, and would compute; `found` are the problems of putting it together.
 
     Raises:
         UsageError, CorruptCheckpointError: one cannot be measured.
     """
-    from q36eval.run.workload import planned_run
+    from q36eval.app.needs import Asked, look
+    from q36eval.run.workload import RunPlan
 
     history = open_history(paths) if paths.has_history else None
-    return show_plans([planned_run(request, paths, history) for request in requests], as_json=as_json)
+    documents = []
+    for request in requests:
+        looked = look(request, asked or Asked(request.branch.name), paths, history, found)
+        if not as_json:
+            print_rows(looked.rows)
+        if looked.refused is not None:
+            raise looked.refused
+        planned = {"rows": [asdict(row) for row in looked.rows]}
+        plan = looked.plan or RunPlan({}, (), ())
+        documents.append(planned | _document(plan))
+        if not as_json:
+            _print(plan)
+    return _end(documents, as_json=as_json)
 
 
 def show_plans(plans: "Sequence[RunPlan]", *, as_json: bool) -> int:
-    """Print them; nothing was measured, and that is no failure."""
-    if as_json:
-        print_json({"plans": [_document(plan) for plan in plans]})
-        return int(ExitCode.PASS)
-    for plan in plans:
-        for sentence in plan.notes:
-            note(sentence)
+    """Print plans of captures; nothing was measured, and that is no failure."""
+    from q36eval.run.memory_report import batches_line
+
+    for plan in [] if as_json else plans:
+        for deployment, batches in plan.batches.items():
+            print_plain(f"{deployment}: {batches_line(batches)}")
         _print(plan)
-    print_plain("Nothing was measured; leave out --plan to begin.")
+    return _end([_document(plan) for plan in plans], as_json=as_json)
+
+
+def _end(documents: list[dict[str, Any]], *, as_json: bool) -> int:
+    if as_json:
+        print_json({"plans": documents})
+    else:
+        print_plain("Nothing was measured; leave out --plan to begin.")
     return int(ExitCode.PASS)
 
 
-def _print(plan: "RunPlan") -> None:
-    from q36eval.run.memory_report import batches_line
+def print_rows(rows: "Iterable[Row]", *, all_of_it: bool = True, file: TextIO | None = None) -> None:
+    """The table: state, what, a sentence, and the command that mends it on a line of its own, to be copied.
 
-    for deployment, batches in plan.batches.items():
-        print_plain(f"{deployment}: {batches_line(batches)}")
+    Not `all_of_it` are the rows that are missing, without sentences, which stand in the errors that follow.
+    """
+    for row in rows:
+        lines = [plain(line, SENTENCE) for line in row.sentence.splitlines()] if all_of_it else []
+        if row.command:
+            lines.append(f"→ {plain(row.command, SENTENCE)}")
+        if all_of_it or row.state == "missing":
+            print((f"{row.state:<8} {row.what:<13}" + f"\n{'':22}".join(lines)).rstrip(), file=file)
+
+
+def _print(plan: "RunPlan") -> None:
     for stage in plan.stages:
         print_plain(_stage_line(stage))
     for unknown in plan.unknown:
         print_plain(f"Not known yet: {unknown}.")
-    if any(stage.seconds is None for stage in plan.stages):
-        print_plain("A stage's time is known where an earlier run measured the same on this device.")
 
 
 def _stage_line(stage: "StagePlan") -> str:

@@ -68,9 +68,11 @@ class Problem:
 
 
 class RefusedError(UsageError):
-    """A request that cannot be met; `problems` are all of those that block it."""
+    """A request that cannot be met; `problems` are all of those that block it, `rows` the
+    table of what else was looked at."""
 
     problems: tuple[Problem, ...] = ()
+    rows: tuple[Any, ...] = ()
 
 
 def refuse(problems: Iterable[Problem]) -> None:
@@ -84,6 +86,12 @@ def refuse(problems: Iterable[Problem]) -> None:
         error = RefusedError(blocking[0].code, " ".join(problem.message for problem in blocking))
         error.problems = blocking
         raise error
+
+
+def refuse_with(code: str, problems: Sequence[Problem]) -> None:
+    """Refuse all of them at once where one has that code; raises as `refuse`."""
+    if any(problem.code == code for problem in problems):
+        refuse(problems)
 
 
 @contextmanager
@@ -141,7 +149,7 @@ def prepare(request: Request, paths: Paths, found: Iterable[Problem] = ()) -> Pr
         prepared.add("policy-cannot-pass", _cannot_pass(request, paths))
     if request.reference is None and request.reference_pack is not None and request.policy is not None:
         prepared.add("reference-weights-missing", without_reference_weights(request.policy), blocks=False)
-    if request.branch.folder.exists() or not absent:
+    if not request.lacking and (request.branch.folder.exists() or not absent):
         with collecting(prepared.problems, of_branch=True):
             check_deployment(request.deployment)
             with suppress(EngineError):  # loading it reports that

@@ -72,6 +72,11 @@ class Target:
     snapshot: "Snapshot | None" = None
 
     @property
+    def missing_bytes(self) -> int:
+        """How much of its weights is still on the Hub alone."""
+        return 0 if self.snapshot is None else self.snapshot.missing_bytes
+
+    @property
     def place(self) -> str:
         """Which bytes are judged: the folder, and of a download the repository and commit."""
         if self.snapshot is None:
@@ -140,6 +145,11 @@ class Request:
     def stands_alone(self) -> bool:
         """Whether only an endpoint is asked, for what needs no reference: it is held against itself."""
         return self.probes == (ProbeName.SERVED,) and self.reference is None and self.reference_pack is None
+
+    @property
+    def lacking(self) -> tuple[Target, ...]:
+        """Those of branch and reference whose weights are not here."""
+        return tuple(each for each in (self.branch, self.reference) if each is not None and each.missing_bytes)
 
     @property
     def deployment(self) -> EngineSettings:

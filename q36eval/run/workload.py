@@ -18,7 +18,7 @@ from q36eval.run.floor import floor_file
 from q36eval.run.items import Work
 from q36eval.run.materials import corpus_of, material_of, on_policy_prompts
 from q36eval.run.pack import CaptureRequest, reference_to_capture
-from q36eval.run.preflight import prepare, problems_of_plan, refuse
+from q36eval.run.preflight import Prepared, prepare, problems_of_plan, refuse
 from q36eval.run.probe_set import Limits, Scored, build_probes, material
 from q36eval.run.reference import Reference
 from q36eval.run.request import Request
@@ -56,19 +56,17 @@ class RunPlan:
     batches: dict[str, MemoryPlan]
     stages: tuple[StagePlan, ...]
     unknown: tuple[str, ...]
-    notes: tuple[str, ...] = ()
-    """What a person should know of the request."""
 
 
-def planned_run(request: Request, paths: Paths, history: History | None) -> RunPlan:
-    """What `measure` would do of that request.
+def planned_run(request: Request, paths: Paths, history: History | None, prepared: Prepared | None = None) -> RunPlan:
+    """What `measure` would do of that request, which may be `prepared`.
 
     Raises:
         UsageError, CorruptCheckpointError: as `measure`.
     """
     with opened_once() as folders:
         folders.measure_against(None if request.reference is None else request.reference.folder)
-        prepared = prepare(request, paths)
+        prepared = prepared or prepare(request, paths)
         refuse(prepared.problems)
         reference, branch = prepared.reference, request.branch
         assert reference is not None, "without one there is a problem"
@@ -90,8 +88,7 @@ def planned_run(request: Request, paths: Paths, history: History | None) -> RunP
                 asked = replace(work, items=work.of_stage(stage))
                 row = _stage(branch.name, stage or work.probe.name.value, asked, own)
                 stages.append(replace(row, seconds=seconds.get(row.stage)))
-    notes = tuple(problem.message for problem in prepared.problems)
-    return RunPlan(batches, tuple(stages), tuple(unknown), notes)
+    return RunPlan(batches, tuple(stages), tuple(unknown))
 
 
 def planned_capture(request: CaptureRequest, paths: Paths) -> RunPlan:

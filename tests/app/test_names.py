@@ -157,7 +157,7 @@ def test_which_bytes_are_judged_is_printed_and_kept(
 ) -> None:
     snapshot = Snapshot(SANDBOX / "fp8-head", "Org/Model", "v1", COMMIT)
 
-    def fetched(name: HubName, notify: object) -> Snapshot:
+    def fetched(name: HubName, notify: object, **_: bool) -> Snapshot:
         assert str(name) == "Org/Model@v1"
         return snapshot
 
