@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 @contextmanager
 def tabling(asked: "Asked", *, is_plan: bool) -> Iterator[None]:
-    """A usage error within is raised with the rows of the table that are not met, which are printed unless a plan did.
+    """A usage error within is raised with the rows of the table that are not met; several are printed, unless a plan did.
 
     Raises:
         RefusedError: as what was raised, with rows.
@@ -31,7 +31,7 @@ def tabling(asked: "Asked", *, is_plan: bool) -> Iterator[None]:
             raise
         refused = error if isinstance(error, RefusedError) else RefusedError(error.code, str(error))
         refused.problems = problems
-        if not (refused.rows and is_plan):
+        if len(rows) > 1 and not (refused.rows and is_plan):
             print_rows(refused.rows or rows, all_of_it=False, file=sys.stderr)
         refused.rows = refused.rows or rows
         if refused is error:

@@ -35,7 +35,7 @@ def own(tmp_path: Path, name: str) -> Path:
 
 
 def test_list_says_where_each_canary_runs(capsys: Any) -> None:
-    assert run("canaries", "list", "--json") == 0
+    assert run("canaries", "list", "--suite", "sandbox", "--json") == 0
     rows = {row["id"]: row for row in json.loads(capsys.readouterr().out)}
     assert len(rows) == len(list(SPECS_FOLDER.glob("*.yaml")))
     assert rows["discount-compare"]["kind"] == "family"
@@ -45,7 +45,7 @@ def test_list_says_where_each_canary_runs(capsys: Any) -> None:
     assert run("canaries", "list", "--suite", "release", "--json") == 0
     rows = {row["id"]: row for row in json.loads(capsys.readouterr().out)}
     assert rows["discount-compare"]["n"] == "100"
-    assert run("canaries", "list") == 0
+    assert run("canaries", "list", "--suite", "sandbox") == 0
     assert "enum-order · family · structured · n = 60 · everywhere" in capsys.readouterr().out
 
 
