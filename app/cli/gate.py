@@ -38,6 +38,7 @@ from q36eval.app.cli.resuming import (
     kept_template,
 )
 from q36eval.app.cli.streams import kept_in_history
+from q36eval.app.derived_family import FLOOR_DOCUMENTS, DerivedFamily
 from q36eval.app.names import meaning
 from q36eval.app.targets import chosen_family, family_of, project_template, recorded_family
 from q36eval.config import Family, Paths
@@ -235,6 +236,7 @@ def gate(
                 corpus=corpus,
                 reference_pack=reference_pack,
                 exhaustive=exhaustive,
+                floor_documents=FLOOR_DOCUMENTS if isinstance(chosen, DerivedFamily) else None,
                 canaries=CanaryChoice(own=canaries, draws=draws),
                 waivers_from=waivers_from,
                 require_sign_off=require_sign_off,

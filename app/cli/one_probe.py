@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from q36eval.app.cli.options import note, open_history, resolve_reference, show_targets, texts_of
 from q36eval.app.cli.streams import kept_in_history
+from q36eval.app.derived_family import FLOOR_DOCUMENTS
 from q36eval.app.targets import DerivedFamily, family_of, project_template, resolve
 from q36eval.config.paths import Paths
 from q36eval.errors import ExitCode
@@ -14,9 +15,6 @@ from q36eval.run.request import Request
 
 if TYPE_CHECKING:
     from q36eval.history import History, RunRecord
-
-FLOOR_DOCUMENTS = 8
-"""Of a measurement without a family: no policy judges it, and each perturbation costs as much as the branch."""
 
 
 def request_of(
