@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 @contextmanager
 def tabling(asked: "Asked", *, is_plan: bool) -> Iterator[None]:
-    """A usage error within is raised with the rows of the table that are not met; several are printed, unless a plan did.
+    """A usage error within is raised with the unmet rows of the table; several are printed, unless a plan did.
 
     Raises:
         RefusedError: as what was raised, with rows.
