@@ -346,7 +346,9 @@ def _modelopt(checkpoint: Checkpoint, config: dict[str, Any], module_type: TypeO
             is_meant = algorithm is not PLAIN and module_type(module) == "Linear"
             is_meant = is_meant and not excluded(names_of(module) | aliases(module))
             return replace(PLAIN, declared=algorithm.format) if is_meant else PLAIN
-        if not excluded(names_of(module)):
+        # within a multimodal model vLLM calls it by this name (Model-Optimizer PR 2299: `language_model*` is all of it)
+        in_vllm = {f"language_model.{canonical(module)}"} if module != canonical(module) else set()
+        if not excluded(names_of(module) | in_vllm):
             return algorithm
         as_stored = _modelopt_as_stored(checkpoint, module, parts, [algorithm, *by_layer.values()])
         return PLAIN if as_stored is PLAIN else replace(as_stored, declared=PLAIN.format)

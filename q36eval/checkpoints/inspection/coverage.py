@@ -10,9 +10,15 @@ from math import prod
 from typing import Any
 
 from q36eval.checkpoints.inspection.configuration import is_of_qwen, text_settings
-from q36eval.checkpoints.inspection.findings import CoverageRow, Finding, Promise, Section, Severity
-from q36eval.checkpoints.inspection.stored_schemes import (
+from q36eval.checkpoints.inspection.findings import (
     UNQUANTIZED,
+    CoverageRow,
+    Finding,
+    Promise,
+    Section,
+    Severity,
+)
+from q36eval.checkpoints.inspection.stored_schemes import (
     declared_label,
     kind_of,
     stored_kind,

@@ -13,8 +13,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from q36eval.checkpoints.header import TensorEntry
-from q36eval.checkpoints.inspection.findings import Finding, Promise, Section, Severity
-from q36eval.checkpoints.inspection.stored_schemes import UNQUANTIZED
+from q36eval.checkpoints.inspection.findings import UNQUANTIZED, Finding, Promise, Section, Severity
 from q36eval.checkpoints.names import canonical, fused_experts, left_out_as, split_part
 from q36eval.checkpoints.reader import Checkpoint
 from q36eval.checkpoints.scheme import FLOATS, PLAIN

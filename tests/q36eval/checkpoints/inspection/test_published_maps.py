@@ -28,7 +28,7 @@ Settings = dict[str, Any]
 O_PROJ, GATE = "model.layers.0.self_attn.o_proj", "model.layers.0.mlp.shared_expert_gate"
 UP, TWIN = "model.layers.0.mlp.experts.1.up_proj", "model.layers.0.mlp.experts.0.up_proj"
 MIXED, NVFP4, FP8, FINE = "modelopt-mixed", "modelopt-nvfp4-default", "modelopt-fp8-default", "tf-fp8-per-expert"
-STATIC, INT8 = "ct-fp8-tensor-static", "ct-w8a8-int8"
+STATIC, DYNAMIC, INT8 = "ct-fp8-tensor-static", "ct-fp8-channel-dynamic", "ct-w8a8-int8"
 EXCLUDED, UNLISTED, UNUSED = "excluded-and-quantized", "unquantized-and-not-excluded", "input-scales-unused"
 DEAD = "ignore-entry-matches-nothing"
 
@@ -185,7 +185,7 @@ INPUTS: list[Variant] = [
     ("inputs declared dynamic, with their global scale", "ct-nvfp4", (inputs(dynamic=True),), set()),
     ("inputs declared static, with their global scale", "ct-nvfp4", (inputs(dynamic=False),), set()),
     ("groups that say dynamic beside a static algorithm", FP8, (inputs(dynamic=True),), set()),
-    ("static scales that are left over", "ct-fp8-channel-dynamic", (input_scales("input_scale"),), {UNUSED}),
+    ("static scales that are left over", DYNAMIC, (input_scales("input_scale"),), {UNUSED}),
     ("static scales that are left over", FINE, (input_scales("activation_scale"),), {UNUSED}),
 ]
 LISTED: list[Variant] = [
@@ -194,6 +194,7 @@ LISTED: list[Variant] = [
     ("a name longer than the module's", FINE, (excluding("lm_head", f"{GATE}.linear"),), {UNLISTED, DEAD}),
     *((f"{O_PROJ} is excluded", name, (excluded_too(O_PROJ),), {EXCLUDED}) for name in (MIXED, NVFP4, FP8, FINE)),
     *(("all is excluded", name, (excluded_too("model*"),), {EXCLUDED}) for name in (NVFP4, "modelopt-mxfp8")),
+    ("all of a wrapper is excluded", FP8, (edit(wrapped), excluded_too("language_model*")), {EXCLUDED}),
     *((f"names that begin with {prefix!r}", FP8, (listed(prefix),), set()) for prefix in WRAPPERS),
     *((f"names that begin with {prefix!r}", INT8, (LINEAR, listed(prefix)), set()) for prefix in WRAPPERS),
     ("stored names of a wrapper", INT8, (edit(wrapped), LINEAR, listed("language_model.model.")), set()),
@@ -222,63 +223,28 @@ def test_a_published_spelling_is_read_as_what_is_stored(
 
 
 # ---- (what, checkpoint, changes, subject, blocking rule)
-LOST = (f"{O_PROJ}.weight_scale", f"{O_PROJ}.weight_scale_inv")
+NOT_AS_DECLARED, BEYOND = "not-as-declared", "beyond-scheme"
+LOST = without(f"{O_PROJ}.weight_scale", f"{O_PROJ}.weight_scale_inv")
+FLIPPED, NEGATED = one(f"{UP}.weight_packed", lambda t: t.flip(0)), one(f"{GATE}.weight", torch.neg)
+FORGOTTEN = layers(lambda given: {name: entry for name, entry in given.items() if name != O_PROJ})
+OTHER_ALGORITHM = layers(lambda given: given | {O_PROJ: NVFP4_LAYER})
+NO_GLOBAL_SCALE, LEFT_OVER = without("input_global_scale"), input_scales("input_scale")
 DAMAGED = [
-    ("a layer lost from the map", MIXED, (layers(lambda given: without_o_proj(given)),), O_PROJ, "not-as-declared"),
-    (
-        "another algorithm in the map",
-        MIXED,
-        (layers(lambda given: given | {O_PROJ: NVFP4_LAYER}),),
-        O_PROJ,
-        "not-as-declared",
-    ),
-    (
-        "no format, and values exchanged",
-        "ct-nvfp4",
-        (no_format, one(f"{UP}.weight_packed", lambda t: t.flip(0))),
-        UP,
-        "beyond-scheme",
-    ),
-    (
-        "dynamic, without the global scale",
-        "ct-nvfp4",
-        (inputs(dynamic=True), without("input_global_scale")),
-        UP,
-        "activation-scale",
-    ),
+    ("a layer lost from the map", MIXED, (FORGOTTEN,), O_PROJ, NOT_AS_DECLARED),
+    ("another algorithm in the map", MIXED, (OTHER_ALGORITHM,), O_PROJ, NOT_AS_DECLARED),
+    ("no format, and rows in another order", "ct-nvfp4", (no_format, FLIPPED), UP, BEYOND),
+    ("dynamic, without the global scale", "ct-nvfp4", (inputs(dynamic=True), NO_GLOBAL_SCALE), UP, "activation-scale"),
     ("static, without scales", STATIC, (without("input_scale"),), UP, "activation-scale"),
-    (
-        "left-over scales, and values exchanged",
-        "ct-fp8-channel-dynamic",
-        (input_scales("input_scale"), edit(exchanged)),
-        UP,
-        "beyond-scheme",
-    ),
-    ("an FP8 weight whose scale is lost", FP8, (without(*LOST),), O_PROJ, "not-as-declared"),
-    ("an FP8 weight whose scale is lost", FINE, (without(*LOST),), O_PROJ, "not-as-declared"),
-    (
-        "an excluded FP8 weight whose scale is lost",
-        FP8,
-        (without(*LOST), excluded_too(O_PROJ)),
-        O_PROJ,
-        "not-as-declared",
-    ),
+    ("left-over scales, and values exchanged", DYNAMIC, (LEFT_OVER, edit(exchanged)), UP, BEYOND),
+    ("an FP8 weight whose scale is lost", FP8, (LOST,), O_PROJ, NOT_AS_DECLARED),
+    ("an FP8 weight whose scale is lost", FINE, (LOST,), O_PROJ, NOT_AS_DECLARED),
+    ("an excluded FP8 weight whose scale is lost", FP8, (LOST, excluded_too(O_PROJ)), O_PROJ, NOT_AS_DECLARED),
     ("one expert unquantized and not listed", NVFP4, (kept(UP),), UP, "expert-left-out"),
-    ("a module that is not listed", INT8, (kept(O_PROJ),), O_PROJ, "not-as-declared"),
-    ("all excluded, and values exchanged", NVFP4, (excluded_too("model*"), edit(exchanged)), UP, "beyond-scheme"),
-    (
-        "names of a wrapper, and another value",
-        FP8,
-        (listed(WRAPPERS[0]), one(f"{GATE}.weight", torch.neg)),
-        GATE,
-        "unquantized-differs",
-    ),
+    ("a module that is not listed", INT8, (kept(O_PROJ),), O_PROJ, NOT_AS_DECLARED),
+    ("all excluded, and values exchanged", NVFP4, (excluded_too("model*"), edit(exchanged)), UP, BEYOND),
+    ("names of a wrapper, and other values", FP8, (listed(WRAPPERS[0]), NEGATED), GATE, "unquantized-differs"),
     ("a list that matches nothing", INT8, (excluding("re:nothing.*"),), "config.json", "ignore-list-matches-nothing"),
 ]
-
-
-def without_o_proj(given: Settings) -> Settings:
-    return {name: entry for name, entry in given.items() if name != O_PROJ}
 
 
 @pytest.mark.parametrize(("what", "checkpoint", "changes", "subject", "rule"), DAMAGED)
