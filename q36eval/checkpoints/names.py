@@ -43,7 +43,16 @@ _LEFT_OUT = (
     ("GGUF input scales", re.compile(r"\.gguf_input_scale$")),
     (KV_CACHE_SCALES, re.compile(r"\.self_attn\.([kv]_proj\.)?[kv]_scale$")),
 )
+_WRAPPERS = ("", "model.language_model.", "language_model.model.", "language_model.")
 _PREFIXES = (("model.language_model.", "model."), ("language_model.model.", "model."), ("language_model.", ""))
+FUSED = {
+    "qkv_proj": ("q_proj", "k_proj", "v_proj"),
+    "in_proj_qkvz": ("in_proj_qkv", "in_proj_z"),
+    "in_proj_ba": ("in_proj_b", "in_proj_a"),
+    "gate_up_proj": ("gate_proj", "up_proj"),
+}
+"""Modules that vLLM holds as one (vllm/model_executor/models/qwen3_5.py, `stacked_params_mapping`), the first first."""
+FUSED_OF = {part: fused for fused, parts in FUSED.items() for part in parts}
 _CLASSES = (
     ("lm_head", re.compile(r"^(lm_head|embed_out)\.")),
     ("embeddings", re.compile(r"(^|\.)(embed_tokens|embed_in|wte|wpe)\.")),
@@ -70,6 +79,16 @@ def canonical(stored: str) -> str:
         if stored.startswith(prefix):
             return replacement + stored.removeprefix(prefix)
     return stored
+
+
+def aliases(module: str) -> set[str]:
+    """Other names that exporters and engines use for a stored module: with the prefix of a multimodal wrapper, relative
+    to the text model, and of the module that engines fuse it into."""
+    name = canonical(module)
+    parent, dot, part = name.rpartition(".")
+    names = {name, f"{parent}{dot}{FUSED_OF.get(part, part)}"}
+    wrapped = {replacement_of + own.removeprefix("model.") for own in names for replacement_of in _WRAPPERS}
+    return names | wrapped
 
 
 def split_part(name: str) -> tuple[str, str]:

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -16,12 +16,14 @@ class Scheme:
     """How one weight is stored, and how its module's input is quantized before use.
 
     `compressed` is the compressed-tensors `QuantizationScheme` where there is one; `settings` holds what the other
-    formats need.
+    formats need. `declared` is the format that the configuration declares where the weight is stored otherwise; the two
+    are then still one scheme.
     """
 
     format: str
     compressed: Any = None
     settings: tuple[tuple[str, Any], ...] = ()
+    declared: str | None = field(default=None, compare=False)
 
     def setting(self, name: str) -> Any:
         """One entry of `settings`, None when absent."""
@@ -29,6 +31,8 @@ class Scheme:
 
 
 PLAIN = Scheme("plain")
+FLOATS = ("BF16", "F16", "F32", "F64")
+"""The dtypes of numbers that are stored as they are, as headers name them."""
 SchemeOf = Callable[[str, frozenset[str]], Scheme]
 """Maps a stored module name and the parts stored for it to its scheme."""
 TypeOf = Callable[[str], str]
@@ -65,8 +69,19 @@ def _method(config: Mapping[str, Any]) -> str | None:
     given = config.get("quantization_config") or config.get("quantization")
     if not isinstance(given, dict):
         return None
+    if is_of_model_optimizer(given):
+        return "modelopt"
     method = given.get("quant_method", _MLX if {"bits", "group_size"} <= given.keys() else None)
     return method if isinstance(method, str) else None
+
+
+def is_of_model_optimizer(given: Mapping[str, Any]) -> bool:
+    """Whether settings are Model Optimizer's: some exporters leave the method out, or write vLLM's name for it
+    (`modelopt_fp4`)."""
+    method = given.get("quant_method")
+    if method is None:
+        return isinstance(given.get("quantization"), dict) or "quant_algo" in given
+    return isinstance(method, str) and method.startswith("modelopt")
 
 
 def table(file: Path, name: str, value: Any) -> dict[str, Any]:

@@ -4,17 +4,20 @@ import copy
 import fnmatch
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import cached_property
+from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from q36eval.checkpoints.integer_schemes import AUTO_ROUND, auto_round, awq, gptq, signs_scales
-from q36eval.checkpoints.names import beginnings, canonical, endings, fused_experts, split_part
+from q36eval.checkpoints.names import aliases, beginnings, canonical, endings, fused_experts, part_name, split_part
 from q36eval.checkpoints.patterns import matches_pattern
 from q36eval.checkpoints.reader import Checkpoint
 from q36eval.checkpoints.scheme import (
+    FLOATS,
     METHODS,
     PLAIN,
     Scheme,
@@ -23,6 +26,7 @@ from q36eval.checkpoints.scheme import (
     check_number,
     check_patterns,
     is_glob,
+    is_of_model_optimizer,
     listed,
     names_of,
     table,
@@ -88,7 +92,7 @@ def _resolver(checkpoint: Checkpoint) -> SchemeOf:
     if method == "modelopt":
         return _modelopt(checkpoint, config, module_type)
     if method == "fp8":
-        return _fine_grained_fp8(checkpoint.path, config, module_type)
+        return _fine_grained_fp8(checkpoint, config, module_type)
     if method == "mxfp4":
         return _mxfp4(checkpoint.path, config)
     raise UsageError(
@@ -106,13 +110,37 @@ def quantization_config(checkpoint: Checkpoint) -> dict[str, Any]:
     config = checkpoint.path / "config.json"
     text = table(config, "text_config", checkpoint.config.get("text_config") or {})
     given = checkpoint.config.get("quantization_config") or text.get("quantization_config")
-    if given:
-        return table(config, "quantization_config", given)
-    own = checkpoint.path / OWN_FILE
-    if own.name in checkpoint.held:
-        quantization = table(own, "quantization", checkpoint.held.json(own.name).get("quantization", {}))
-        return {**quantization, "quant_method": "modelopt", "ignore": quantization.get("exclude_modules", [])}
-    return {}
+    if not given:
+        return _of_model_optimizer(own_quantization(checkpoint)) if OWN_FILE in checkpoint.held else {}
+    quantization = table(config, "quantization_config", given)
+    if not is_of_model_optimizer(quantization):
+        return quantization
+    nested = quantization.get("quantization")
+    settings = _of_model_optimizer(quantization | (nested if isinstance(nested, dict) else {}))
+    if _is_mixed(settings) and not settings.get("quantized_layers") and OWN_FILE in checkpoint.held:
+        settings["quantized_layers"] = own_quantization(checkpoint).get("quantized_layers")
+    return settings
+
+
+def own_quantization(checkpoint: Checkpoint) -> dict[str, Any]:
+    """What Model Optimizer's own file declares, under `quantization` or at its top.
+
+    Raises:
+        CorruptCheckpointError: it is no table.
+    """
+    content = checkpoint.held.json(OWN_FILE)
+    at_top = content if "quant_algo" in content else {}
+    return table(checkpoint.path / OWN_FILE, "quantization", content.get("quantization", at_top))
+
+
+def _of_model_optimizer(given: dict[str, Any]) -> dict[str, Any]:
+    """The settings with the keys that config.json has."""
+    excluded = given.get("ignore") or given.get("exclude_modules") or []
+    return {**given, "quant_method": "modelopt", "ignore": excluded}
+
+
+def _is_mixed(config: dict[str, Any]) -> bool:
+    return str(config.get("quant_algo")).upper() == "MIXED_PRECISION"
 
 
 class ModuleTypes:
@@ -181,8 +209,8 @@ def _compressed_tensors(folder: Path, config: dict[str, Any], module_type: "Modu
         scheme, is_plain = targeted_scheme(module, names), parts <= {"weight", ""}
         if (scheme is PLAIN) == is_plain:
             return scheme
-        # the producer may have called it as transformers' model does
-        loaded = {module_type.loaded_name(module)}
+        # the producer may have called it as transformers' model does, or as within a multimodal one
+        loaded = {module_type.loaded_name(module), *aliases(module)}
         if is_plain:
             return PLAIN if _is_among(loaded, *ignored) else scheme
         return targeted_scheme(module, loaded)
@@ -226,7 +254,7 @@ def _actorder(group: Any) -> Any:
 def _layout(group: Any, fallback: str) -> str:
     """The stored format of a group, as its producer would have chosen it where a mixed configuration leaves it out."""
     layout = group.format or fallback
-    if layout == "mixed-precision":
+    if layout in ("mixed-precision", "fakequant"):  # the latter where the file names none
         from compressed_tensors.compressors.format import infer_module_format
         from torch.nn import Linear
 
@@ -247,20 +275,21 @@ _MODELOPT: dict[str, Scheme] = {
 
 
 def _modelopt(checkpoint: Checkpoint, config: dict[str, Any], module_type: TypeOf) -> SchemeOf:
-    """By the algorithm; the groups beside it are read for one thing: whether what is called NVFP4 is weight-only.
+    """By the algorithm, and as stored where that is otherwise: what is excluded and quantized, or neither.
 
-    vLLM believes them since its PR 54427. Older ones do not, nor does who reads `hf_quant_config.json`, which has none:
-    with stored scales these quantize the inputs. So groups are believed only where no such scale is stored.
+    The groups beside the algorithm are read where a mixed recipe has no map of layers, and to learn whether what is
+    called NVFP4 is weight-only. vLLM believes the latter since its PR 54427. Older ones do not, nor does who reads
+    `hf_quant_config.json`, which has none: with stored scales these quantize the inputs. So groups are believed only
+    where no such scale is stored.
     """
     folder = checkpoint.path
     groups = table(folder / "config.json", "config_groups", config.get("config_groups") or {})
-    given = list(config.get("ignore") or config.get("exclude_modules") or [])
+    given = list(config.get("ignore") or [])
     patterns = [pattern for pattern in given if is_glob(pattern)]
     check_number(folder, patterns)
     in_full = frozenset(given) - frozenset(patterns)
 
-    def excluded(module: str) -> bool:
-        names = names_of(module)
+    def excluded(names: set[str]) -> bool:
         return not in_full.isdisjoint(names) or any(
             fnmatch.fnmatchcase(name, pattern) for name in names for pattern in patterns
         )
@@ -270,7 +299,7 @@ def _modelopt(checkpoint: Checkpoint, config: dict[str, Any], module_type: TypeO
         str(config.get("quant_algo")).upper() == "NVFP4"
         and leave_inputs(groups)
         and all(group.get("targets") for group in groups.values())
-        and not any(part == "input_scale" and not excluded(module) for module, part in stored)
+        and not any(part == "input_scale" and not excluded(names_of(module)) for module, part in stored)
     )
 
     def scheme_of(algorithm: Any) -> Scheme:
@@ -289,23 +318,76 @@ def _modelopt(checkpoint: Checkpoint, config: dict[str, Any], module_type: TypeO
             )
         return _MODELOPT["W4A16_NVFP4" if weight_only else algorithm]
 
-    layers = config.get("quantized_layers") if config.get("quant_algo") == "MIXED_PRECISION" else None
+    layers = (config.get("quantized_layers") or _layers_of(groups)) if _is_mixed(config) else None
     # A checkpoint of which only the KV cache is quantized names no algorithm for its weights.
     only_cache = config.get("quant_algo") is None and (
         config.get("kv_cache_scheme") or config.get("kv_cache_quant_algo")
     )
     whole = None if layers is not None else PLAIN if only_cache else scheme_of(config.get("quant_algo"))
     by_layer = {canonical(name): scheme_of(layer.get("quant_algo")) for name, layer in (layers or {}).items()}
+    globs = [name for name in by_layer if is_glob(name)]
+    check_number(folder, globs)
 
-    def resolve(module: str, parts: frozenset[str]) -> Scheme:
-        if excluded(module):
-            return PLAIN
+    def declared(module: str) -> Scheme:
         if whole is not None:
             return whole if module_type(module) == "Linear" else PLAIN
         # Fused experts are listed once, under the name of the module that holds them all.
-        return next((by_layer[name] for name in beginnings(canonical(module)) if name in by_layer), PLAIN)
+        own = next((by_layer[name] for name in beginnings(canonical(module)) if name in by_layer), None)
+        if own is not None:
+            return own
+        others = aliases(module)
+        named = by_layer.keys() & {beginning for name in others for beginning in beginnings(name)}
+        named |= {glob for glob in globs if any(fnmatch.fnmatchcase(name, glob) for name in others)}
+        return by_layer[max(named, key=len)] if named else PLAIN
+
+    def resolve(module: str, parts: frozenset[str]) -> Scheme:
+        algorithm = declared(module)
+        if _is_unquantized(checkpoint, module, parts):
+            is_meant = algorithm is not PLAIN and module_type(module) == "Linear"
+            is_meant = is_meant and not excluded(names_of(module) | aliases(module))
+            return replace(PLAIN, declared=algorithm.format) if is_meant else PLAIN
+        # within a multimodal model vLLM calls it by this name (Model-Optimizer PR 2299: `language_model*` is all of it)
+        in_vllm = {f"language_model.{canonical(module)}"} if module != canonical(module) else set()
+        if not excluded(names_of(module) | in_vllm):
+            return algorithm
+        as_stored = _modelopt_as_stored(checkpoint, module, parts, [algorithm, *by_layer.values()])
+        return PLAIN if as_stored is PLAIN else replace(as_stored, declared=PLAIN.format)
 
     return resolve
+
+
+def _layers_of(groups: dict[str, Any]) -> dict[str, Any]:
+    """The map of layers that config groups stand for, by their targets: which algorithm has such values and inputs."""
+    algorithms: dict[Any, str] = {(4, True): "NVFP4", (4, False): "W4A16_NVFP4", (8, True): "FP8"}
+    return {
+        target: {"quant_algo": algorithms.get(((group.get("weights") or {}).get("num_bits"), has_inputs))}
+        for group in groups.values()
+        for has_inputs in [bool(group.get("input_activations"))]
+        for target in group.get("targets") or []
+    }
+
+
+def _is_unquantized(checkpoint: Checkpoint, module: str, parts: frozenset[str]) -> bool:
+    """Whether a weight's numbers are stored as they are, without any scale."""
+    entry = checkpoint.tensors.get(part_name(module, "weight"))
+    return parts == {"weight"} and entry is not None and entry.dtype in FLOATS
+
+
+def _modelopt_as_stored(checkpoint: Checkpoint, module: str, parts: frozenset[str], likely: Sequence[Scheme]) -> Scheme:
+    """The algorithm that stored parts are of, those that are `likely` first; plain where they are of none."""
+    if not {"weight", "weight_scale"} <= parts:
+        return PLAIN
+    weight, scale = (checkpoint.tensors[part_name(module, part)] for part in ("weight", "weight_scale"))
+    if "weight_scale_2" in parts:
+        fitting = ["NVFP4", "W4A16_NVFP4"] if "input_scale" in parts else ["W4A16_NVFP4", "NVFP4"]
+    elif scale.dtype == "U8":
+        fitting = ["MXFP4" if weight.dtype == "U8" else "MXFP8"]
+    elif prod(scale.shape) == 1:
+        fitting = ["FP8"]
+    else:
+        fitting = ["FP8_PER_CHANNEL_PER_TOKEN" if prod(scale.shape) == weight.shape[0] else "FP8_PB_WO"]
+    known = [_MODELOPT[name] for name in fitting]
+    return next((scheme for scheme in likely if scheme in known), known[0])
 
 
 def leave_inputs(groups: dict[str, Any]) -> bool:
@@ -320,7 +402,8 @@ def _is_pair(value: Any) -> bool:
     return isinstance(value, list) and len(value) == 2 and all(type(size) is int and size > 0 for size in value)
 
 
-def _fine_grained_fp8(folder: Path, config: dict[str, Any], module_type: TypeOf) -> SchemeOf:
+def _fine_grained_fp8(checkpoint: Checkpoint, config: dict[str, Any], module_type: TypeOf) -> SchemeOf:
+    folder = checkpoint.path
     if config.get("fmt", "e4m3") != "e4m3":
         raise UsageError("scheme-unsupported", f"{folder}: FP8 in {config['fmt']!r} is not decoded; known: e4m3.")
     block = config.get("weight_block_size")
@@ -342,14 +425,16 @@ def _fine_grained_fp8(folder: Path, config: dict[str, Any], module_type: TypeOf)
     excluded = frozenset(canonical(name) for name in config.get("modules_to_not_convert") or [])
 
     def resolve(module: str, parts: frozenset[str]) -> Scheme:
-        name = canonical(module)
+        name, is_stored = canonical(module), "weight_scale_inv" in parts
         # A listed name stands for a module, for all below it, or for all modules whose names end in it.
         if not excluded.isdisjoint((*beginnings(name), *endings(name))):
-            return PLAIN
-        if "weight_scale_inv" in parts:
-            return scheme
+            return replace(scheme, declared=PLAIN.format) if is_stored else PLAIN
         # Without a list transformers leaves the output projection out; with one it converts what is not listed.
-        return PLAIN if name == "lm_head" or module_type(module) != "Linear" else scheme
+        if not is_stored and (name == "lm_head" or module_type(module) != "Linear"):
+            return PLAIN
+        if _is_unquantized(checkpoint, module, parts):
+            return PLAIN if not excluded.isdisjoint(aliases(module)) else replace(PLAIN, declared=scheme.format)
+        return scheme
 
     return resolve
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from q36eval.checkpoints.formats import FORMATS, ROWS_MULTIPLE, ActivationScheme
 from q36eval.checkpoints.names import canonical, fused_experts, left_out_as, part_name, split_part, tensor_class
 from q36eval.checkpoints.reader import MOST_EXPERTS, Checkpoint, TensorEntry
-from q36eval.checkpoints.scheme import PLAIN, Scheme, SchemeOf
+from q36eval.checkpoints.scheme import FLOATS, PLAIN, Scheme, SchemeOf
 from q36eval.checkpoints.schemes import scheme_resolver
 from q36eval.errors import CorruptCheckpointError, Q36Error, UsageError
 
@@ -306,11 +306,8 @@ def index_weights(
     return WeightIndex(weights, {reason: tuple(names) for reason, names in left_out.items()})
 
 
-_FLOATS = ("BF16", "F16", "F32", "F64")
-
-
 def _is_plain(checkpoint: Checkpoint, parts: dict[str, str]) -> bool:
-    return parts.keys() == {"weight"} and checkpoint.tensors[parts["weight"]].dtype in _FLOATS
+    return parts.keys() == {"weight"} and checkpoint.tensors[parts["weight"]].dtype in FLOATS
 
 
 def _fault(module: str, error: Q36Error, faults: dict[str, Q36Error] | None) -> None:
@@ -340,6 +337,13 @@ def _logical(checkpoint: Checkpoint, module: str, parts: dict[str, str], scheme:
             "format-unknown", f"{checkpoint.path}: {module} has the unknown format {scheme.format!r}."
         )
     missing = sorted(layout.required - set(parts))
+    if missing and _is_plain(checkpoint, parts):
+        raise CorruptCheckpointError(
+            "stored-unquantized",
+            f"{checkpoint.path}: {module} is stored unquantized ({entries['weight'].dtype}), and the configuration "
+            f"declares it as {scheme.format}. Engines such as vLLM build a quantized module and find no "
+            f"{part_name(module, missing[0])}; add the module to the list of what stays unquantized, or quantize it.",
+        )
     if missing:
         raise CorruptCheckpointError(
             "tensor-missing",

@@ -213,7 +213,7 @@ def activations(parts: Parts, scheme: Scheme) -> ActivationScheme | None:
     if inputs is None or inputs.num_bits == 16:
         return None
     strategy, dynamic = plain_name(inputs.strategy), plain_name(inputs.dynamic)
-    if (inputs.type, inputs.num_bits, strategy, dynamic) == ("float", 4, "tensor_group", "local"):
+    if (inputs.type, inputs.num_bits, strategy) == ("float", 4, "tensor_group"):  # vLLM does not look at `dynamic`
         return ActivationScheme("nvfp4", inputs.group_size, stored_scalar(parts, "input_global_scale", "NVFP4"))
     microscaled = (inputs.type, strategy, dynamic, inputs.group_size) == ("float", "group", "True", 32)
     if microscaled and inputs.num_bits in (4, 8) and str(inputs.scale_dtype) == "torch.uint8":

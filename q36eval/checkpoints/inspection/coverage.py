@@ -2,6 +2,7 @@
 
 import fnmatch
 import json
+import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
@@ -17,11 +18,11 @@ from q36eval.checkpoints.inspection.stored_schemes import (
     stored_label,
 )
 from q36eval.checkpoints.integer_schemes import auto_round_names, is_auto_round_pattern
-from q36eval.checkpoints.names import beginnings, canonical, endings, fused_place, split_part
+from q36eval.checkpoints.names import aliases, beginnings, canonical, endings, fused_place, split_part
 from q36eval.checkpoints.patterns import matches_pattern
 from q36eval.checkpoints.reader import Checkpoint
 from q36eval.checkpoints.scheme import is_glob
-from q36eval.checkpoints.schemes import OWN_FILE, is_left_by_mxfp4
+from q36eval.checkpoints.schemes import OWN_FILE, is_left_by_mxfp4, own_quantization
 from q36eval.checkpoints.weights import LogicalWeight
 from q36eval.errors import CorruptCheckpointError, UsageError
 from q36eval.schemes import scheme_name
@@ -49,15 +50,18 @@ def dead_patterns(quantization: Mapping[str, Any], modules: Iterable[str]) -> li
     nothing either."""
     method = quantization.get("quant_method")
     names = sorted({name for module in modules for name in (module, canonical(module))})
-    in_full = {called for name in names for called in _called(method, name)} | _CLASSES
+    others = sorted({other for name in names if ".experts." not in name for other in aliases(name)})
+    in_full = {called for name in names for called in _called(method, name)} | _CLASSES | {*others}
     lines = "\n".join(names)
 
     def is_dead(pattern: str) -> bool:
         if method == "awq":
-            return pattern not in lines
+            return pattern not in lines and canonical(pattern) not in lines
         means = _search(method, pattern)
         try:
-            return pattern not in in_full if means is None else not any(map(means, names))
+            if means is None:
+                return in_full.isdisjoint((pattern, canonical(pattern)))
+            return not any(map(means, names)) and not any(map(means, others))
         except CorruptCheckpointError:
             return True
 
@@ -133,6 +137,7 @@ def coverage_findings(
         *_usually_unquantized(checkpoint, quantized, promises),
         *_experts_left_out(units),
         *_ignore_list(quantization, modules),
+        *_otherwise_than_listed(units),
         *_absent_schemes(quantization, quantized),
         *_two_declarations(checkpoint, quantization),
         *([] if quantized or quantization else [_nothing_quantized()]),
@@ -183,11 +188,9 @@ def _two_declarations(checkpoint: Checkpoint, quantization: Mapping[str, Any]) -
     if OWN_FILE not in checkpoint.held:
         return []
     try:
-        own = checkpoint.held.json(OWN_FILE).get("quantization")
+        own = own_quantization(checkpoint)
     except CorruptCheckpointError as error:
         return [_finding("declared-twice", OWN_FILE, str(error))]
-    if not isinstance(own, dict):
-        return [_finding("declared-twice", OWN_FILE, f"{OWN_FILE} has no quantization that can be read.")]
     cache = quantization.get("kv_cache_quant_algo") or ("FP8" if quantization.get("kv_cache_scheme") else None)
     pairs = (("quant_algo", quantization.get("quant_algo")), ("kv_cache_quant_algo", cache))
     if quantization.get("quant_method") != "modelopt":
@@ -203,10 +206,14 @@ def _two_declarations(checkpoint: Checkpoint, quantization: Mapping[str, Any]) -
                 Severity.ADVISORY if alone else Severity.BLOCKING,
             )
             for key, said in pairs
-            if own.get(key) != said
+            if _in_capitals(own.get(key)) != _in_capitals(said)
             for alone in [key == "kv_cache_quant_algo" and None in (own.get(key), said)]
         ),
     ]
+
+
+def _in_capitals(algorithm: Any) -> Any:
+    return algorithm.upper() if isinstance(algorithm, str) else algorithm
 
 
 def _text_part(checkpoint: Checkpoint) -> Mapping[str, Any]:
@@ -219,6 +226,8 @@ def _layers_declared_otherwise(own: Mapping[str, Any], quantization: Mapping[str
     mine, theirs = quantization.get("quantized_layers"), own.get("quantized_layers")
     if not isinstance(mine, dict) or not isinstance(theirs, dict):
         return []
+
+    mine, theirs = ({canonical(name): entry for name, entry in layers.items()} for layers in (mine, theirs))
 
     def algorithm(layers: Mapping[str, Any], name: str) -> str | None:
         given = layers.get(name)
@@ -301,11 +310,46 @@ def _ignore_list(quantization: Mapping[str, Any], modules: Iterable[str]) -> lis
     patterns, dead = ignore_patterns(quantization), dead_patterns(quantization, modules)
     if not dead:
         return []
-    if len(dead) == len(patterns):
+    if len(dead) == len(patterns) and not all(map(_BESIDE_THE_TEXT.search, dead)):
         message = f"the ignore list matches no stored module: {_quoted(dead)}."
         return [_finding("ignore-list-matches-nothing", "config.json", message)]
     message = f"{len(dead)} of {len(patterns)} entries of the ignore list match no stored module: {_quoted(dead)}."
     return [_finding("ignore-entry-matches-nothing", "config.json", message, Severity.ADVISORY)]
+
+
+_BESIDE_THE_TEXT = re.compile(r"visual|vision|audio|multi_modal|projector|mtp")
+"""Entries for what a copy of the text model alone leaves out."""
+
+
+def _otherwise_than_listed(units: Iterable[LogicalWeight]) -> list[Finding]:
+    """Weights that are excluded and stored quantized, or quantized by the configuration and stored as numbers."""
+    otherwise = [unit for unit in units if unit.scheme.declared is not None]
+    cases = (
+        (
+            "excluded-and-quantized",
+            [unit for unit in otherwise if not unit.is_plain],
+            "Excluded from quantization, and stored quantized",
+            "an engine that goes by the list holds them unquantized, and drops or refuses their scales (vLLM PR "
+            "45132); an engine that goes by the files reads them quantized (vLLM PR 35660)",
+        ),
+        (
+            "unquantized-and-not-excluded",
+            [unit for unit in otherwise if unit.is_plain],
+            "Declared quantized, and stored unquantized",
+            "an engine that goes by the configuration builds quantized modules, and refuses these weights or converts "
+            "them without a scale (transformers issue 48349); add them to the list of excluded modules",
+        ),
+    )
+    return [
+        _finding(
+            rule,
+            members[0].name,
+            f"{what}: {len(members):,} weights, {members[0].name} among them. They are judged as stored; {readings}.",
+            Severity.ADVISORY,
+        )
+        for rule, members, what, readings in cases
+        if members
+    ]
 
 
 def _quoted(patterns: list[str]) -> str:

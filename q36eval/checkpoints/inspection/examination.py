@@ -256,7 +256,12 @@ def _units(checkpoint: Checkpoint, findings: list[Finding]) -> tuple[dict[str, L
     findings += _left_out_faults(checkpoint, [name for names in index.left_out.values() for name in names])
     units = index.weights
     places = outline.places(list(units))
-    wrong = [integrity("not-as-declared", module, str(error)) for module, error in faults.items()]
+    wrong = [
+        integrity("not-as-declared", module, str(error)).model_copy(
+            update={"section": Section.COVERAGE} if error.code == "stored-unquantized" else {}
+        )
+        for module, error in faults.items()
+    ]
     named = {f"{module}.weight" for module in faults} | {*faults}
     missing = [
         integrity("missing-tensor", name, f"tensor {name!r} is missing.")

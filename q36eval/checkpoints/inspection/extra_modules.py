@@ -16,7 +16,7 @@ from q36eval.checkpoints.header import TensorEntry
 from q36eval.checkpoints.inspection.findings import UNQUANTIZED, Finding, Promise, Section, Severity
 from q36eval.checkpoints.names import canonical, fused_experts, left_out_as, split_part
 from q36eval.checkpoints.reader import Checkpoint
-from q36eval.checkpoints.scheme import PLAIN
+from q36eval.checkpoints.scheme import FLOATS, PLAIN
 from q36eval.checkpoints.weights import expert_entries
 from q36eval.errors import CorruptCheckpointError, UsageError
 
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 
 SHIPPED = {"mtp": "multi-token prediction", "vision": "vision tower"}
 """By the word of a family file, what the tensors are called that are no part of the text model."""
-FLOATS = ("BF16", "F16", "F32", "F64")
 MOST_NAMED = 3
 
 

@@ -17,6 +17,7 @@ from q36eval.checkpoints.inspection.configuration import is_of_qwen, text_settin
 from q36eval.checkpoints.inspection.findings import Finding, Section, Severity
 from q36eval.checkpoints.inspection.stored_schemes import is_weight_only, kind_of, quantizes_inputs
 from q36eval.checkpoints.kv_cache import kv_cache_scales
+from q36eval.checkpoints.names import FUSED, FUSED_OF
 from q36eval.checkpoints.reader import Checkpoint
 from q36eval.checkpoints.scheme import Scheme
 from q36eval.checkpoints.schemes import leave_inputs, quantization_config
@@ -28,14 +29,6 @@ TOLERATED = 0.01
 """An error of all values of a weight by so much is shown; a larger one blocks. NVFP4 itself costs about 0.1."""
 GLOBAL_SCALES = {"weight_global_scale": -1, "weight_scale_2": 1}
 """The one scale of an NVFP4 weight, and the power in which its values take it: compressed-tensors divides by it."""
-FUSED = {
-    "qkv_proj": ("q_proj", "k_proj", "v_proj"),
-    "in_proj_qkvz": ("in_proj_qkv", "in_proj_z"),
-    "in_proj_ba": ("in_proj_b", "in_proj_a"),
-    "gate_up_proj": ("gate_proj", "up_proj"),
-}
-"""Modules that vLLM holds as one (vllm/model_executor/models/qwen3_5.py, `stacked_params_mapping`), the first first."""
-_FUSED_OF = {part: fused for fused, parts in FUSED.items() for part in parts}
 MOST_NAMED = 3
 MOST_GPUS = 8
 """More GPUs of one machine are not foreseen."""
@@ -161,8 +154,8 @@ def fused_groups(weights: Mapping[str, LogicalWeight]) -> dict[str, list[Logical
     groups: dict[str, dict[str, LogicalWeight]] = defaultdict(dict)
     for name, weight in weights.items():
         module, _, part = name.removesuffix(".weight").rpartition(".")
-        if part in _FUSED_OF:
-            groups[f"{module}.{_FUSED_OF[part]}"][part] = weight
+        if part in FUSED_OF:
+            groups[f"{module}.{FUSED_OF[part]}"][part] = weight
     ordered = {name: FUSED[name.rpartition(".")[2]] for name in groups}
     return {
         name: [members[part] for part in ordered[name]]

@@ -55,16 +55,44 @@ def _tokenizer(folder: HeldFolder, reference: HeldFolder | None) -> list[Finding
     except UsageError:
         names = "tokenizer.json, or vocab.json and merges.txt"
         return [_finding("tokenizer-missing", "tokenizer.json", f"the tokenizer is missing ({names}).")]
+    lost = _lost_tokens(folder, mine)
     if reference is None:
-        return []
+        return lost
     try:
         theirs = tokenizer_rules(reference)
     except UsageError:
-        return []
+        return lost
     if mine == theirs:
-        return []
+        return lost
     message = "the tokenizer differs from the reference's: " + "; ".join(_tokenizer_differences(mine, theirs))
-    return [_finding("tokenizer-differs", "tokenizer.json", message + ".")]
+    return [*lost, _finding("tokenizer-differs", "tokenizer.json", message + ".")]
+
+
+_LISTS = ("additional_special_tokens", "extra_special_tokens")
+"""Of tokenizer_config.json. transformers 5.14 reads one where both are given (its issue 47838)."""
+
+
+def _lost_tokens(folder: HeldFolder, loaded: dict[str, Any]) -> list[Finding]:
+    """Tokens that a file lists and that the loaded tokenizer takes for text."""
+    name = "tokenizer_config.json"
+    settings = folder.json(name) if name in folder else {}
+    listed = [word for key in _LISTS for word in _words(settings.get(key))]
+    known = {token["content"] for token in loaded["backend"].get("added_tokens") or []}
+    lost = [word for word in dict.fromkeys(listed) if word not in known]
+    if not lost:
+        return []
+    message = (
+        f"{name} lists {len(lost)} special tokens that the loaded tokenizer splits into several ids: "
+        f"{', '.join(map(repr, lost[:SHOWN]))}. Write one list, and the tokens into tokenizer.json."
+    )
+    return [_finding("special-token-lost", name, message)]
+
+
+def _words(given: Any) -> list[str]:
+    """The tokens of a list, or of a table by name; each a text or a table with `content`."""
+    entries = list(given.values()) if isinstance(given, dict) else given if isinstance(given, list) else []
+    words = [entry.get("content") if isinstance(entry, dict) else entry for entry in entries]
+    return [word for word in words if isinstance(word, str)]
 
 
 def _tokenizer_differences(mine: dict[str, Any], theirs: dict[str, Any]) -> list[str]:

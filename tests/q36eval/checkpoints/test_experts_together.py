@@ -77,8 +77,8 @@ def test_every_expert_is_a_weight_of_its_own_that_reads_its_own_bytes_only() -> 
         (lambda t: t | {f"{DOWN}_zero": torch.zeros(2)}, "tensor-unexpected", f"{DOWN}_zero"),
         (
             lambda t: t | {f"{FIRST}.1.up_proj.weight": torch.zeros(32, 32)},
-            "tensor-missing",
-            "weight_scale_inv",
+            "tensor-duplicate",
+            GATE_UP,
         ),
         (lambda t: t | one_of_those_apart(), "tensor-duplicate", "experts.1.up_proj"),
         (with_scale(DOWN, lambda scale: scale[:1]), "tensor-shape", "2 experts"),
@@ -145,13 +145,12 @@ def test_static_inputs_have_a_scale_per_expert(tmp_path: Path) -> None:
     assert load_model(folder).report.quantized_inputs == 4 + 3 + 2 * 3
 
 
-def test_fused_experts_left_in_bf16_must_be_excluded(tmp_path: Path) -> None:
+def test_fused_experts_left_in_bf16_are_plain_excluded_or_not(tmp_path: Path) -> None:
     def plain(tensors: Tensors) -> Tensors:
         kept = {name: tensor for name, tensor in tensors.items() if not name.startswith(FIRST)}
         return kept | {name: tensors[name].float().bfloat16() for name in (GATE_UP, DOWN)}
 
-    with raises(CorruptCheckpointError, "tensor-missing", "_scale_inv"):
-        load_model(changed(tmp_path / "declared", plain))
+    assert load_model(changed(tmp_path / "declared", plain)).report.quantized_inputs == 4 + 3
     listed = {"modules_to_not_convert": ["lm_head", "shared_expert_gate", FIRST]}
     assert load_model(changed(tmp_path / "excluded", plain, **listed)).report.quantized_inputs == 4 + 3
 

@@ -11,7 +11,7 @@ import typer
 from typer.testing import CliRunner
 
 from q36eval.app.cli.inspect import inspect
-from q36eval.app.sandbox import build, kind_of, names
+from q36eval.app.sandbox import names
 from q36eval.app.targets import load_family, resolve
 from q36eval.checkpoints import checkpoint_sha256
 from q36eval.checkpoints.inspection import Finding, Promise, Section, Severity, inspect_checkpoint
@@ -24,11 +24,11 @@ from tests.branches import folder_of
 from tests.raising import raises
 
 from . import damages, tiny
+from .conftest import Whole
 from .damage import OWN_FILE, SANDBOX, Damage, Tensors, config, edit_json, edit_tensors, inspected, truncated
 from .damages import CASES, MEASURED, MINE, UNSEEN, Case, nested, without
 
 SHIPS = tuple(Promise(tensors=part, stored="unquantized", source="the card") for part in SHIPPED.values())
-Whole = Callable[[str], tuple[Path, Path]]
 
 
 def command(*arguments: str, state: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[int, str]:
@@ -41,37 +41,6 @@ def command(*arguments: str, state: Path, monkeypatch: pytest.MonkeyPatch) -> tu
     if done.exception:
         raise done.exception
     return int(done.return_value), done.stdout
-
-
-@pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory) -> Whole:
-    """(branch, reference) of a checkpoint by its name in the table; each written once."""
-    folder = tmp_path_factory.mktemp("whole")
-
-    def named(name: str) -> tuple[Path, Path]:
-        if kind_of(name, SANDBOX) != "computed":
-            return build(name, SANDBOX, folder / "built"), SANDBOX / "bf16"
-        if not (folder / name).exists():
-            tiny.write(name, folder / name)
-        return folder / name / "branch", folder / name / "reference"
-
-    return named
-
-
-@pytest.fixture
-def copy_of(whole: Whole, tmp_path: Path) -> Callable[..., tuple[Path, Path]]:
-    """(a copy of a checkpoint with some damages, its reference)."""
-
-    def copied(name: str, *damages: Damage) -> tuple[Path, Path]:
-        branch, reference = whole(name)
-        folder = Path(shutil.copytree(branch, tmp_path / "copy", dirs_exist_ok=True))
-        if not (tmp_path / "reference").exists():
-            (tmp_path / "reference").symlink_to(reference)
-        for damage in damages:
-            damage(folder)
-        return folder, reference
-
-    return copied
 
 
 def promised(name: str) -> tuple[Promise, ...]:
