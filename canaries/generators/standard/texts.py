@@ -66,7 +66,9 @@ def constrained_text(rng: random.Random) -> ChatExample:
         form=words["bullets" if as_list else "sentences"][form], subject=subject, demands=demands
     )
     key = f"constrained_text:{subject}:{form}:{as_list}:{demands}"
-    answer = _constrained(subject, form, as_list, values)
+    shown = values | {"word": values["word"] if "contains" in chosen else words["words"][0]}
+    shown |= {"first": values["first"] if "first_word" in chosen else words["firsts"][0]}
+    answer = _constrained(subject, form, as_list, shown)
     return question(key, prompt, answer, {"style": style, "stable": SOUND})
 
 
