@@ -9,7 +9,7 @@ from q36eval.config import Branch, Family, Paths, Source
 from q36eval.errors import Q36Error
 from q36eval.run.suites import shipped_suites
 
-FLOOR_DOCUMENTS = 16
+FLOOR_DOCUMENTS = 8
 """The documents that the noise floor is measured on: each of its perturbations costs as much as the branch, and the
 margins of `standard` are a hundred times as wide."""
 REFERENCE = "reference"
