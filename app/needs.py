@@ -26,7 +26,18 @@ from q36eval.run.workload import RunPlan, planned_run
 
 CODES = {
     "architecture": ("architecture-", "format-", "scheme-", "activations-", "kv-cache-", "draft-head-", "config-"),
-    "files": ("branch-", "name-", "family-", "folder-", "weights-missing", "file-", "hub-", "not-a-ch", "gguf-"),
+    "files": (
+        "branch-",
+        "name-",
+        "family-",
+        "folder-m",
+        "weights-missing",
+        "file-m",
+        "file-n",
+        "hub-",
+        "not-a-ch",
+        "gguf-",
+    ),
     "reference": ("reference-", "pack-", "not-a-pack", "engines-apart", "floor-", "sampled-"),
     "tokenizer": ("tokenizer-", "chat-template-", "template-", "vocabulary-"),
     "suite data": ("suite-", "frozen-", "corpus-", "task-", "dataset-", "document", "canar", "slice-", "prompts-"),
