@@ -225,10 +225,13 @@ def _target(meant: Meaning, chosen: Family | None, paths: Paths, notify: Notify 
 
 
 def _on_hub(name: str, source: HubName, branch: Branch | None, notify: Notify | None, download: bool) -> Target:
-    snapshot = located(source) if notify is None else fetch(source, notify, weights=download)
+    size = "" if branch is None or branch.size_gib is None else f" Its files take about {branch.size_gib:g} GiB."
+    try:
+        snapshot = located(source) if notify is None else fetch(source, notify, weights=download)
+    except UsageError as error:
+        raise UsageError(error.code, f"{error}{size}") from error
     if snapshot is None:
-        size = "" if branch is None or branch.size_gib is None else f" (about {branch.size_gib:g} GiB)"
-        raise UsageError("weights-missing", f"The weights of {hub_name(source)}{size} are not on this machine.")
+        raise UsageError("weights-missing", f"The weights of {hub_name(source)} are not on this machine.{size}")
     return Target(name, snapshot.place, snapshot)
 
 
