@@ -29,7 +29,7 @@ from q36eval.canaries.cases import Case, cases_of, in_format
 from q36eval.canaries.checks import QWEN3_XML
 from q36eval.canaries.margins import CHOICES, END, DecisiveToken, Teacher, decisive_tokens, first_difference, taught
 from q36eval.canaries.must_pass import MARGIN_FLOOR_NATS, repeat_scores, why_not_absolute
-from q36eval.canaries.outcomes import PlannedItem, cause_of
+from q36eval.canaries.outcomes import ERRORED, PlannedItem, cause_of, competence_of
 from q36eval.canaries.specification import CanarySpec
 from q36eval.canaries.summary import declared_figures, summarize_outcomes
 from q36eval.chat import TemplateRaisedError, rendered_chat
@@ -90,6 +90,8 @@ class CanaryProbe(Probe):
 
     name = ProbeName.CANARIES
     does_without_scores = True  # of margins then, and of the choices where two answers part
+    where_able = False
+    """Whether the branch is asked only families that the reference solves by half, and no family for its margins."""
 
     def __init__(
         self,
@@ -113,6 +115,7 @@ class CanaryProbe(Probe):
         self._tokenizer: Any = None
         self._absolute = frozenset(spec.id for spec in self.specs if spec.absolute)
         self._planned: tuple[PlannedItem, ...] | None = None
+        self._left_out: frozenset[str] = frozenset()
         self.suite_fields = {part: _sha256_of(parts[part], cases) for part, cases in self._cases.items()}
         in_order = json.dumps(self.suite_fields)  # of the parts as they come, not by name: hashes were made so
         self.suite_sha256 = hashlib.sha256(in_order.encode()).hexdigest()
@@ -179,7 +182,8 @@ class CanaryProbe(Probe):
         answered = _answered(first.values)
         scores: tuple[ScoreRequest, ...] = ()
         # a sampled answer is one of many: what decided it says little of the others
-        if answered and question.case.seed is None:
+        of_margin = question.case.must_pass or not self.where_able
+        if answered and question.case.seed is None and of_margin:
             first_row = len(request.token_ids)
             decisive = self._decisive(question.case, first.values)
             scores = (
@@ -243,9 +247,18 @@ class CanaryProbe(Probe):
         return tokens
 
     def know_reference(self, items: Sequence[WorkItem], digests: Mapping[str, Digest]) -> Sequence[WorkItem]:
-        """Count what the reference can do, and which prompts stay on the absolute list; the items are as they were."""
-        self._planned = tuple(self._planned_item(item, digests[item.key]) for item in items if item.key in digests)
-        return items
+        """Count what the reference can do, and which prompts stay on the absolute list.
+
+        The items are as they were, but the branch is asked nothing of those that are left out (`where_able`).
+        """
+        known = {item.key: self._planned_item(item, digests[item.key]) for item in items if item.key in digests}
+        self._planned = tuple(known.values())
+        if self.where_able:
+            solved = [(of, of.informative + of.causes.get(ERRORED, 0)) for of in competence_of(self._planned)]
+            able = {of.name for of, most in solved if 2 * most >= of.items}
+            drawn = {key: item.canary for key, item in known.items() if not self._questions[key].case.must_pass}
+            self._left_out = frozenset(key for key, canary in drawn.items() if canary not in able)
+        return [replace(item, generations=(), scores=()) if item.key in self._left_out else item for item in items]
 
     def in_own_template(self, items: Sequence[WorkItem], tokenizer: Any) -> OwnPrompts:
         """The same questions as the branch's template writes them, and its texts before the reference's answers."""
@@ -285,7 +298,9 @@ class CanaryProbe(Probe):
     # -- the branch
 
     def compare(self, engine: Engine, item: WorkItem, results: ItemResults, reference: Digest) -> list[ItemOutcome]:
-        """One outcome with both raw texts; an errored side has no score."""
+        """One outcome with both raw texts; an errored side has no score. What is left out has none."""
+        if item.key in self._left_out:
+            return []
         case, prompt = self._questions[item.key].case, self._questions[item.key].reference.text
         theirs, ours = self._both(engine, item, results, reference)
         return [

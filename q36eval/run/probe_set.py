@@ -125,7 +125,7 @@ def build_canaries(suite: str, limits: Limits, named: str | None = None) -> "Can
     if limits.family is None:
         return CanaryProbe(ours, own)
     probe = CanaryProbe(ours, own, limits.family.tool_format, system=limits.family.template.system)
-    probe.not_judged = sentences
+    probe.not_judged, probe.where_able = sentences, named is not None
     return probe
 
 

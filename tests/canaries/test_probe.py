@@ -10,13 +10,13 @@ from scipy.special import betaincinv
 from q36eval.canaries.answers import judged_answer, reference_answer, storable
 from q36eval.canaries.cases import Case, cases_of
 from q36eval.canaries.paired import margin
-from q36eval.canaries.probe import CanaryProbe, rendered
+from q36eval.canaries.probe import TAUGHT, CanaryProbe, rendered
 from q36eval.canaries.specification import load_specs
 from q36eval.engines.base import Generated
 from q36eval.metrics import METRICS
 from q36eval.probes import Digest, ItemResults
 from q36eval.records import Answer, ItemOutcome, ProbeName
-from tests.canaries.runs import Said, gated, outcome, right
+from tests.canaries.runs import Said, Scripted, gated, outcome, right, run_of
 
 IDS = ["discount-compare", "discount-compare-must-pass", "discount-thinking-must-pass", "tool-call", "json-flat"]
 SPECS = load_specs(only=IDS, n=20, skills=None)
@@ -188,3 +188,32 @@ def test_the_suite_hash_follows_what_is_asked() -> None:
         return CanaryProbe(load_specs(only=["json-flat"], n=n)).suite_sha256
 
     assert suite(5) == suite(5) != suite(6)
+
+
+@pytest.mark.parametrize("where_able", [True, False])
+def test_the_branch_is_asked_what_the_reference_can_do(tokenizer: Any, tmp_path: Path, where_able: bool) -> None:
+    """A family that it solves by less than half, errors aside, is left out; fixed prompts never are."""
+    names = ("enum-select", "json-flat", "copy-exact", "enum-order-must-pass")
+    specs = load_specs(only=names, n=6, skills=None)
+    cases = [case for spec in specs for case in cases_of(spec)]
+    solved = {"enum-select": 3, "json-flat": 2, "copy-exact": 2, "enum-order-must-pass": 0}
+    answered: dict[str, int] = {}
+
+    def reference(case: Case) -> tuple[str, str]:
+        before = sum(name.startswith(f"{case.canary}/") for name in answered)
+        number = answered.setdefault(case.question, before)
+        if number < solved[case.canary]:
+            return right(case)
+        return ("", "error") if case.canary == "copy-exact" and number == 2 else ("no idea", "stop")
+
+    probe = CanaryProbe(specs)
+    probe.where_able = where_able
+    branch = Scripted(tokenizer, cases)
+    told = run_of(probe, branch, tmp_path, Scripted(tokenizer, cases, reference))
+    asked = {outcome.group for outcome in told.items.values()}
+    assert asked == ({"enum-select", "copy-exact", "enum-order-must-pass"} if where_able else set(names))
+    failures = told.measurements["failure_rate[structured]"]
+    known = {family.name: (family.items, family.informative) for family in failures.competence or ()}
+    assert known["json-flat"] == (6, 2), "what is left out is counted all the same"
+    drawn = {key + TAUGHT for key, outcome in told.items.items() if not outcome.must_pass}
+    assert drawn.isdisjoint(request.key for request in branch.scored) == where_able
