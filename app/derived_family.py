@@ -7,7 +7,6 @@ from typing import Any
 from q36eval.app.names import shipped_families
 from q36eval.config import Branch, Family, Paths, Source
 from q36eval.errors import Q36Error
-from q36eval.run.suites import shipped_suites
 
 FLOOR_DOCUMENTS = 8
 """The documents that the noise floor is measured on: each of its perturbations costs as much as the branch, and the
@@ -91,7 +90,7 @@ def undeclared(name: str, base_model: str, reference: str, **known: Any) -> Deri
         "architectures": (),
         "context_length": CONTEXT_LENGTH,
         "reference": REFERENCE,
-        "suite": STANDARD if STANDARD in shipped_suites() else "quick",
+        "suite": STANDARD,
         "policy": STANDARD,
         "branches": {REFERENCE: Branch(source=Source(path=reference), description="The reference.", scheme="")},
     }

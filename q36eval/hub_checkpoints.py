@@ -408,7 +408,7 @@ def _download(cache: _Cache, commit: str, files: Files) -> None:
     job = json.dumps({"name": str(cache.name), "commit": commit, "files": [*files]})
     variables = {"PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "HF_HUB_CACHE": str(cache.root)}
     with subprocess.Popen(
-        [sys.executable, "-m", __name__],
+        [sys.executable, "-P", "-m", __name__],  # no module of the current folder
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         env={**os.environ, **variables},

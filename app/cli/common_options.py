@@ -10,7 +10,7 @@ import typer
 
 from q36eval.app.cli.engine_options import argument_names
 from q36eval.app.cli.options import Quiet, given_options, remark
-from q36eval.config import Project
+from q36eval.config import Paths, Project
 from q36eval.config.paths import HISTORY, STATE
 from q36eval.engines import EngineOptions, opens_checkpoints
 from q36eval.engines.base import ENGINE_ARG
@@ -56,7 +56,8 @@ def with_everywhere(program: Any) -> Any:
 def _invoke_with_project(command: Any, invoke: Callable[[Any], Any], names: tuple[str, ...], context: Any) -> Any:
     """Run the command with the project file's defaults; a run that is resumed goes on with its own options."""
     given, project = given_options(context), Project.here()
-    held_back = {*given, *(MODEL if "family" in given else ()), *(ENGINE[2:] if "kind" in given else ())}
+    of_another = "family" in given or _names_another_family(context, project)
+    held_back = {*given, *(MODEL if of_another else ()), *(ENGINE[2:] if "kind" in given else ())}
     if "resume" in given:
         names = ("out",)
     if not {"reference", "reference_pack"}.isdisjoint(given):
@@ -72,6 +73,16 @@ def _invoke_with_project(command: Any, invoke: Callable[[Any], Any], names: tupl
     if used:
         remark(f"{project.file} gives {', '.join(used)}.")
     return invoke(context)
+
+
+def _names_another_family(context: Any, project: Project) -> bool:
+    """Whether a branch is spelled as one of another family than the project's, whose settings say nothing of it."""
+    from q36eval.app.names import family_called
+
+    named = context.params.get("branch") or ()
+    prefixes = [each.partition("/")[0] for each in ([named] if isinstance(named, str) else named) if "/" in each]
+    found = [family_called(prefix, None, Paths.default()) for prefix in prefixes]
+    return any(family is not None and family.name != project.family for family in found)
 
 
 def _commands(command: Any, name: str) -> Iterator[tuple[str, Any]]:

@@ -143,7 +143,7 @@ def _run(job: dict[str, Any], settings: RulerSettings, notify: Callable[[str], N
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "HF_HUB_OFFLINE": "1"}
     environment |= {"TOKENIZERS_PARALLELISM": "false", "PYTHONHASHSEED": "0"}
     process = subprocess.Popen(
-        [sys.executable, "-m", "q36eval.evals.freezing.ruler_worker"],
+        [sys.executable, "-P", "-m", "q36eval.evals.freezing.ruler_worker"],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,

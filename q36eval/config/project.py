@@ -52,8 +52,13 @@ class Project(Written):
     @field_validator("engine_arguments")
     @classmethod
     def _runs_no_program(cls, arguments: tuple[str, ...]) -> tuple[str, ...]:
-        if any(map(names_a_program, arguments)):
-            raise ValueError(f"{OTHER_PYTHON} may not be set here; give it on the command line")
+        from q36eval.engines import EngineOptions
+
+        own = {option.name for option in EngineOptions.described().values()}
+        for argument in arguments:  # vLLM's own arguments name classes and remote code
+            name = argument.partition("=")[0].strip().replace("-", "_")
+            if names_a_program(argument) or name not in own:
+                raise ValueError(f"{name} may not be set here; give it on the command line")
         return arguments
 
     @property

@@ -106,7 +106,8 @@ def decide(
     if pre_check:
         lanes = tuple(_of_pre_check(lane) for lane in lanes)
     headline = _headline(f"{NOTHING_FOUND} (pre-check, not a release)" if nothing_found else verdict, waived)
-    headline += f", {' and '.join(unable)} not judged" if unable else ""
+    unjudged = [lane.lane for lane in lanes if lane.verdict is Verdict.NOT_JUDGED]
+    headline += f", {' and '.join(unjudged)} not judged" if unjudged else ""
     return GateReport(
         policy=policy.name,
         purpose=policy.purpose,
@@ -187,10 +188,10 @@ def _not_judged(policy: Policy, results: Sequence[CriterionResult]) -> dict[Lane
 def _lane_result(
     lane: Lane, blocking: list[CriterionResult], asked_for: Collection[str], unable: tuple[str, ...] | None
 ) -> LaneResult:
-    if unable is not None:
-        return LaneResult(lane=lane, verdict=Verdict.NOT_JUDGED, headline="NOT JUDGED", decisive=unable)
     concerned = [result for result in blocking if lane in result.lanes]
     verdict, decisive, waived = _combine(concerned, asked_for)
+    if unable is not None and verdict is not Verdict.FAIL:
+        return LaneResult(lane=lane, verdict=Verdict.NOT_JUDGED, headline="NOT JUDGED", decisive=unable)
     return LaneResult(
         lane=lane,
         verdict=verdict,

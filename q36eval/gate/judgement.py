@@ -121,8 +121,8 @@ def _tested(
 
 def is_unable(result: CriterionResult) -> bool:
     """Whether a figure was not measured since the reference cannot do the task, by its own answers or its template."""
-    if result.code == "too-few-scored":  # a prompt that the reference fails is not counted
-        return result.counts is not None and not result.counts.errored
+    if result.code == "too-few-scored":  # of fixed prompts those that the reference fails are not counted
+        return result.margin.kind == "max_count" and result.counts is not None and not result.counts.errored
     return result.code in ("reference-fails", "reference-unsuited")
 
 

@@ -357,6 +357,9 @@ class Policy(PolicyHead):
             if of is not None and margins.get(of) not in THRESHOLD_KINDS:
                 what = "is no criterion here" if of not in margins else "limits no nats per token"
                 raise ValueError(f"criterion {criterion.id!r} counts in margins of {of!r}, which {what}")
+        for lane in self.required:
+            if lane not in self.lanes:
+                raise ValueError(f"no criterion judges lane {lane.value!r}, which is required")
         guarded = {lane for criterion in self.criteria if criterion.tier == "blocking" for lane in criterion.lanes}
         for lane in self.lanes:
             if lane not in guarded:

@@ -66,6 +66,8 @@ def promises_of(family: Family, branch: str) -> tuple[Promise, ...]:
 def names_of(family: Family, target: Target) -> dict[str, str]:
     """Texts that may name the scheme of a branch, by what they are."""
     branch = family.branches.get(target.name)
+    if branch is None and target.snapshot is not None:
+        return {"its repository": f"{target.snapshot.repository}@{target.snapshot.revision}"}
     if branch is None:
         return {"its name": target.name.rstrip("/").rpartition("/")[2]}
     repository = {} if branch.source.repository is None else {"its repository": str(branch.source)}

@@ -103,6 +103,7 @@ def test_paths_count_from_the_file_and_names_stay(project: Path, monkeypatch: py
         ("chat_template: abc\n", "chat_template"),
         ("engine_arguments: [engine-python=/bin/sh]\n", "engine_arguments"),
         ("engine_arguments: [' engine_python =/bin/sh']\n", "engine_arguments"),
+        ("engine_arguments: [trust_remote_code=true]\n", "engine_arguments"),
         ("engine_python: /bin/sh\n", "engine_python"),
         ("family: ''\n", "family"),
         ("reference: bf16\n", "./bf16"),

@@ -4,7 +4,7 @@ A recipe that matches no module exports without an error, and its figures are th
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from contextlib import suppress
 from pathlib import Path
 
@@ -15,11 +15,13 @@ from q36eval.schemes import mixture_name, parts_of
 
 MOST_BYTES = 2**16
 """Of a model card are read."""
+NOT_EXCLUDED = "unquantized-and-not-excluded"
+"""The rule of weights that are stored plain and declared quantized."""
 LITTLE = 0.25
 """Below this share of quantized parameters a reader is told: most recipes quantize nine tenths."""
 _SCHEME = re.compile(
-    r"(?<![a-z0-9])(nvfp4|mxfp[468]|fp[48]|int[2-8]|w[1-8]a(?:4|8|16)|gptq|awq|auto-?round|[2-8]-?bit|iq[1-4]_\w+|"
-    r"q[2-8]_\w+)(?![a-z0-9])",
+    r"(?<![a-z0-9])((?:nvfp4|mxfp[468]|fp[48])(?:a\d+|[-_]?dynamic)?|int[2-8]|w[1-8]a(?:fp)?(?:4|8|16)|nf4|gptq|awq|hqq|bnb|"
+    r"exl[23]|auto-?round|[2-8]-?bit|iq[1-4]_\w+|q[2-8]_\w+)(?![a-z0-9])",
     re.IGNORECASE,
 )
 
@@ -46,7 +48,8 @@ def heading_of(folder: Path) -> str:
 
 
 def _is_quantized(folder: Path) -> bool:
-    with suppress(yaml.YAMLError):
+    # what the library raises of a date that does not exist, of deep nesting, of an empty number
+    with suppress(yaml.YAMLError, ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError):
         metadata = yaml.safe_load(_card(folder)[0])
         return isinstance(metadata, dict) and metadata.get("base_model_relation") == "quantized"
     return False
@@ -64,11 +67,16 @@ def _card(folder: Path) -> tuple[str, str]:
 
 
 def declared_findings(
-    declared: Mapping[str, str], scheme: str | None, stored: Mapping[str, int] | None, share: float | None
+    declared: Mapping[str, str],
+    scheme: str | None,
+    stored: Mapping[str, int] | None,
+    share: float | None,
+    rules: Collection[str] = (),
 ) -> list[Finding]:
     """What is declared by names, and as `scheme` (of `--scheme`), against the quantized weights by scheme.
 
-    `share` is that of the parameters that are quantized; None where it is not known.
+    `share` is that of the parameters that are quantized; None where it is not known. `rules` are those of the other
+    findings: where weights are plain that no list excludes, a small share is a recipe that matched too little.
     """
     if stored is None:
         return []
@@ -85,7 +93,8 @@ def declared_findings(
         findings.append(_finding(message))
     if share is not None and share < LITTLE:
         message = f"only {share:.1%} of the parameters are quantized."
-        findings.append(_finding(message, "little-quantized", Severity.ADVISORY))
+        severity = Severity.BLOCKING if NOT_EXCLUDED in rules else Severity.ADVISORY
+        findings.append(_finding(message, "little-quantized", severity))
     return findings
 
 

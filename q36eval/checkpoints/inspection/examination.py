@@ -78,7 +78,8 @@ def inspect_checkpoint(
         workers = weights_workers or len(os.sched_getaffinity(0))
         found = _inspected(folder, reference, workers, promises, template)
         declared = declarations(folder, named)
-        more = declared_findings(declared, scheme, found.schemes, found.quantized_share)
+        rules = {finding.rule for finding in found.findings}
+        more = declared_findings(declared, scheme, found.schemes, found.quantized_share, rules)
         return found.model_copy(update={"findings": _sorted([*found.findings, *more]), "declared": declared})
 
 

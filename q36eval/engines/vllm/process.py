@@ -74,7 +74,7 @@ class WorkerProcess:
         variables = DEFAULT_VARIABLES | (CPU_VARIABLES if environment.on_cpu else {})
         with self._log.open("wb") as log, theirs:
             self._process = subprocess.Popen(
-                [environment.python, "-m", "q36eval_vllm.worker", str(theirs.fileno()), str(self.states)],
+                [environment.python, "-P", "-m", "q36eval_vllm.worker", str(theirs.fileno()), str(self.states)],
                 pass_fds=[theirs.fileno()],
                 env=variables | environment_there(),
                 stdin=subprocess.DEVNULL,

@@ -1,6 +1,7 @@
 """A lane that the reference cannot do is NOT JUDGED: it decides nothing, unless it is required."""
 
 import pytest
+from pydantic import ValidationError
 
 from q36eval.errors import ExitCode
 from q36eval.gate import CriterionVerdict, GateReport, Policy, decide
@@ -73,6 +74,7 @@ def test_a_required_lane_that_is_not_judged_never_passes(kl: float) -> None:
         report = judged(answers("structured", 50), flips({"json": (2, 0)}), policy=policy, kl=kl)
         expected = (Verdict.INCONCLUSIVE, ExitCode.NOT_MEASURED) if kl < 0.1 else (Verdict.FAIL, ExitCode.FAIL)
         assert (report.verdict, report.exit_code) == expected
+        assert lanes(report)[Lane.STRUCTURED] is (Verdict.NOT_JUDGED if kl < 0.1 else Verdict.FAIL)
     assert set(report.decisive) & {"json", "fixed", "kl"}
 
 
@@ -82,6 +84,21 @@ def test_one_criterion_that_is_judged_makes_the_lane_judged() -> None:
     assert (lost.verdict, lanes(lost)[Lane.STRUCTURED]) == (Verdict.FAIL, Verdict.FAIL)
     flipped = judged(answers("structured", 50), flips({"json": (6, 1)}))
     assert (flipped.verdict, lanes(flipped)[Lane.STRUCTURED]) == (Verdict.FAIL, Verdict.FAIL)
+
+
+def test_too_few_answers_are_no_inability() -> None:
+    """A policy that asks for more items than there are passes nothing by it."""
+    more = {"json": {"min_scored": 100}}
+    strict = POLICY.model_copy(
+        update={"criteria": tuple(c.model_copy(update=more.get(c.id, {})) for c in POLICY.criteria)}
+    )
+    report = judged(answers("structured", 5, lost=50), flips({"json": (2, 0)}), policy=strict)
+    assert (report.verdict, lanes(report)[Lane.STRUCTURED]) == (Verdict.INCONCLUSIVE, Verdict.INCONCLUSIVE)
+
+
+def test_a_lane_that_no_criterion_judges_cannot_be_required() -> None:
+    with pytest.raises(ValidationError):
+        Policy(name="p", required=STRUCTURED, criteria=(criterion("max_value", 0.1),))
 
 
 def test_what_broke_or_was_skipped_is_not_measured_and_never_not_judged() -> None:

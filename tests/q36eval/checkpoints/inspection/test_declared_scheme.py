@@ -23,6 +23,10 @@ KV_ALONE = {"quant_algo": None, "kv_cache_quant_algo": "FP8", "quantized_layers"
         ("Mixtral-8x7B-Instruct-GPTQ", "GPTQ"),
         ("# Llama 3.1 8B in 4-bit", "4-bit"),
         ("SmolLM2-135M-Instruct-Q4_K_M.gguf", "Q4_K_M"),
+        ("X-NVFP4A16", "NVFP4A16"),
+        ("X-W4AFP8", "W4AFP8"),
+        ("X-nf4-bnb", "nf4"),
+        ("X-FP8-Dynamic", "FP8-Dynamic"),
         ("BF16", None),
         ("Qwen/Qwen3-8B", None),
         ("checkpoint-int8000", None),
@@ -51,7 +55,8 @@ def test_nothing_quantized_is_blocked_where_a_scheme_is_declared(plain: Path, wh
     cards = {
         "heading": "# Tiny NVFP4\n\nText.",
         "metadata": "---\nbase_model_relation: quantized\n---\n# Tiny\n",
-        "name": "---\n: [\n---\nMade with FP8 in mind.",
+        "name": "---\ndate: 2024-13-45\n---\nMade with FP8 in mind.",
+        "option": "---\n" + "[" * 5000 + "\n---\n",
     }
     (plain / "branch" / "README.md").write_text(cards.get(where, ""))
     named = {"its name": "tiny-NVFP4" if where == "name" else "release"}
@@ -78,6 +83,8 @@ def test_the_scheme_of_a_person_is_compared_with_what_is_stored() -> None:
     assert "NVFP4" in finding.message
     (little,) = declared_findings({"its name": "NVFP4"}, None, stored, 0.02)
     assert (little.rule, little.severity) == ("little-quantized", Severity.ADVISORY)
+    (blocked,) = declared_findings({}, None, stored, 0.02, {"unquantized-and-not-excluded"})
+    assert blocked.severity is Severity.BLOCKING, "the recipe matched too little"
     assert declared_findings({"its name": "FP8"}, None, None, None) == []
 
 
