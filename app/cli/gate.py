@@ -157,8 +157,8 @@ def gate(
 ) -> int:
     """Judge branches against the reference.
 
-    Exit codes: 0 PASS, 1 FAIL, 2 usage or prerequisite, 3 INCONCLUSIVE, 4 not measured. A pre-check (--suite quick)
-    that finds no damage exits 3, since it cannot release a branch.
+    Exit codes: 0 PASS, 1 FAIL, 2 usage or prerequisite, 3 INCONCLUSIVE, 4 not measured, or a required lane is not
+    judged. A pre-check (--suite quick) that finds no damage exits 3, since it cannot release a branch.
     """
     from q36eval.app.cli.gate_branches import Branches, Output, finish
     from q36eval.app.cli.github_output import in_workflow
