@@ -4,6 +4,7 @@ import gc
 import os
 import signal
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 from hypothesis import is_hypothesis_test, settings
 
 from tests.areas import LEAST, Areas, least_numbers
+from tests.loopback_hub import Hub, loopback_hub
 from tests.profiles import LONG, UNTIL
 
 SANDBOX = Path(__file__).parents[1] / "data" / "sandbox" / "bf16"
@@ -66,3 +68,11 @@ def tokenizer() -> Any:
 def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     """What errors in a test errors again at once; a test that is about pauses looks at them itself."""
     monkeypatch.setattr("q36eval.engines.retries.pause", lambda seconds: None)
+
+
+@pytest.fixture
+def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
+    """A Hub on loopback that this process finds, and an empty cache."""
+    with loopback_hub() as running:
+        running.use(monkeypatch, tmp_path / "home")
+        yield running

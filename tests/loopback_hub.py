@@ -6,12 +6,11 @@ files by way of a redirect to signed addresses. It speaks no Xet.
 
 import hashlib
 import json
-import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
@@ -68,9 +67,8 @@ class Hub:
         files = {path.relative_to(folder).as_posix(): _blob(path) for path in folder.rglob("*") if path.is_file()}
         listed = json.dumps({path: blob.etag for path, blob in sorted(files.items())})
         commit = hashlib.sha1(f"{branch}{listed}".encode()).hexdigest()
-        repository = self.repositories.setdefault(
-            name if name.startswith("datasets/") else f"models/{name}", Repository()
-        )
+        kept = name if name.startswith("datasets/") else f"models/{name}"
+        repository = self.repositories.setdefault(kept, Repository())
         repository.commits[commit] = files
         repository.branches[branch] = commit
         return commit
@@ -108,19 +106,11 @@ class Hub:
 @contextmanager
 def loopback_hub() -> Iterator[Hub]:
     """A running one."""
+    from tests.q36eval.openai.server import listening  # loads torch
+
     hub = Hub()
-
-    class Handler(_Handler):
-        served = hub
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        server.daemon_threads = True
-        hub.address = f"http://127.0.0.1:{server.server_address[1]}"
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        try:
-            yield hub
-        finally:
-            server.shutdown()
+    with listening(type("Handler", (_Handler,), {"served": hub})) as hub.address:
+        yield hub
 
 
 def _blob(path: Path) -> Blob:
@@ -185,25 +175,14 @@ class _Handler(BaseHTTPRequestHandler):
         if not blob.large:
             self._send(blob, headers)
             return
+        elsewhere = self.served.address.replace("127.0.0.1", "localhost")
         headers |= {"X-Linked-Size": str(blob.size), "X-Linked-ETag": f'"{blob.sha256}"'}
-        self._answer(
-            302,
-            b"",
-            headers
-            | {
-                "Location": self.served.address.replace("127.0.0.1", "localhost")
-                + f"/cdn/{blob.sha256}?Signature=secret"
-            },
-        )
+        self._answer(302, b"", headers | {"Location": f"{elsewhere}/cdn/{blob.sha256}?Signature=secret"})
 
     def _send_large(self, sha256: str) -> None:
-        blobs = (
-            blob
-            for each in self.served.repositories.values()
-            for files in each.commits.values()
-            for blob in files.values()
-        )
-        self._send(next(blob for blob in blobs if blob.sha256 == sha256), {"ETag": f'"{sha256}"'})
+        commits = (files for each in self.served.repositories.values() for files in each.commits.values())
+        blobs = {blob.sha256: blob for files in commits for blob in files.values()}
+        self._send(blobs[sha256], {"ETag": f'"{sha256}"'})
 
     def _send(self, blob: Blob, headers: dict[str, str]) -> None:
         begin, end = 0, blob.size

@@ -1,8 +1,9 @@
 """Errors by their code: a sentence may be reworded, its code and the values that it names stay."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TypeVar
+from typing import Any, TypeVar
+from unittest.mock import Mock
 
 import pytest
 
@@ -19,3 +20,8 @@ def raises(kind: type[ErrorT], code: str, *values: object) -> Iterator[pytest.Ex
     sentence = str(error.value)
     assert error.value.code == code, f"{error.value.code}: {sentence}"
     assert [value for value in values if str(value) not in sentence] == [], sentence
+
+
+def failing(error: BaseException) -> Callable[..., Any]:
+    """In the place of a function: every call raises that error."""
+    return Mock(side_effect=error)

@@ -62,18 +62,13 @@ def branch(name: str) -> Branch:
     made = smollm2.cache() / f"smollm2-{name}-{key}"
     with smollm2.making():
         if not made.is_dir():
-            _make(made, producer, name, reference)
+            python = _environment(producer)
+            with tempfile.TemporaryDirectory(dir=smollm2.cache()) as place:
+                new = Path(place, "made")
+                new.mkdir()
+                _run([str(python), str(ASSETS / producer.script), name, str(reference), str(new / MODEL)])
+                new.replace(made)
     return Branch(made / MODEL, json.loads((made / DECODED).read_text(encoding="utf-8")))
-
-
-def _make(made: Path, producer: Producer, name: str, reference: Path) -> None:
-    python = _environment(producer)
-    with tempfile.TemporaryDirectory(dir=smollm2.cache()) as place:
-        new = Path(place, "made")
-        new.mkdir()
-        command = [str(python), str(ASSETS / producer.script), name, str(reference), str(new / MODEL)]
-        _run(command)
-        new.replace(made)
 
 
 def _key(reference: Path, producer: Producer) -> str:

@@ -1,5 +1,6 @@
 """What a gate on the sandbox needs of its reference: captured once for all files, with a small noise floor."""
 
+import json
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -64,6 +65,29 @@ def with_reference(
         return state
 
     return start
+
+
+@pytest.fixture(scope="session")
+def llamas(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """A tiny Llama whose context holds every general text, and it in FP8; only to be read."""
+    from tests.q36eval.checkpoints.inspection.test_no_false_alarm import quantized, written
+
+    def build(place: Path) -> None:
+        reference = written("llama", place / "mine-bf16")
+        config = json.loads((reference / "config.json").read_text()) | {"max_position_embeddings": 1024}
+        (reference / "config.json").write_text(json.dumps(config))
+        quantized(reference, place / "mine-fp8")
+
+    place = built_once(tmp_path_factory, "llamas", build)
+    return place / "mine-bf16", place / "mine-fp8"
+
+
+@pytest.fixture
+def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder outside the checkout, where we are, with a project file of no one above it."""
+    (tmp_path / "here" / ".git").mkdir(parents=True)
+    monkeypatch.chdir(tmp_path / "here")
+    return tmp_path / "here"
 
 
 @pytest.fixture

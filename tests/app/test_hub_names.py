@@ -1,31 +1,23 @@
 """A model named on the Hub: inspected, gated and resumed by that name alone, against a Hub on loopback."""
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.app.test_project_file import POLICY, REPOSITORY
 from tests.commands import code_of, q36eval
-from tests.loopback_hub import Hub, loopback_hub
-from tests.q36eval.checkpoints.inspection.test_no_false_alarm import quantized, written
+from tests.loopback_hub import Hub
 
 
 @pytest.fixture
-def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
+def hub(hub: Hub, llamas: tuple[Path, Path], elsewhere: Path) -> Hub:
     """A tiny Llama and it in FP8, as two repositories, and an empty cache; we are outside the checkout."""
-    reference = written("llama", tmp_path / "base")
-    config = json.loads((reference / "config.json").read_text()) | {"max_position_embeddings": 1024}
-    (reference / "config.json").write_text(json.dumps(config))
-    (tmp_path / "here" / ".git").mkdir(parents=True)
-    monkeypatch.chdir(tmp_path / "here")
-    (tmp_path / "here" / "mine.yaml").write_text(POLICY)
-    with loopback_hub() as running:
-        running.use(monkeypatch, tmp_path / "home")
-        running.publish("Org/Base", reference)
-        running.publish("Org/Base-FP8", quantized(reference, tmp_path / "fp8"), "v1")
-        yield running
+    reference, branch = llamas
+    (elsewhere / "mine.yaml").write_text(POLICY)
+    hub.publish("Org/Base", reference)
+    hub.publish("Org/Base-FP8", branch, "v1")
+    return hub
 
 
 def commit_of(hub: Hub, name: str, branch: str) -> str:

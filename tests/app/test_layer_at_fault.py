@@ -28,6 +28,7 @@ from q36eval.run.serving_error import Told, record
 from q36eval.served.comparison import counted_faults
 from tests.kl.comparing import Words
 from tests.q36eval.gate.evidence import small_policy
+from tests.q36eval.run.runner import IDENTITY
 
 REPOSITORY = Path(__file__).parents[2]
 DOCUMENTS = 24
@@ -40,9 +41,7 @@ CHOSEN = sample(
 
 
 def identity(checkpoint: str, engine: str = "vllm") -> DeploymentIdentity:
-    return DeploymentIdentity(
-        checkpoint_sha256=checkpoint, tokenizer_sha256="t", chat_template_sha256="c", engine=engine, engine_version="1"
-    )
+    return IDENTITY.model_copy(update={"checkpoint_sha256": checkpoint, "engine": engine})
 
 
 def sums(nats: float) -> list[float]:

@@ -10,7 +10,7 @@ from q36eval.app.targets import family_of, kept_name, load_family
 from q36eval.config import Paths
 from q36eval.errors import UsageError
 from q36eval.hub_checkpoints import HubName, Snapshot
-from tests.commands import code_of, q36eval
+from tests.commands import q36eval
 from tests.raising import raises
 
 REPOSITORY = Path(__file__).parents[2]
@@ -21,14 +21,6 @@ COMMIT = "0123456789abcdef0123456789abcdef01234567"
 @pytest.fixture
 def paths(tmp_path: Path) -> Paths:
     return Paths(REPOSITORY, tmp_path / "state")
-
-
-@pytest.fixture
-def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder outside the checkout, where we are, with a project file of no one above it."""
-    (tmp_path / "here" / ".git").mkdir(parents=True)
-    monkeypatch.chdir(tmp_path / "here")
-    return tmp_path / "here"
 
 
 @pytest.mark.parametrize("chosen", ["sandbox", None])
@@ -132,24 +124,6 @@ def test_the_family_is_the_one_that_a_name_tells(paths: Paths, elsewhere: Path) 
         family_of(None, paths, str(SANDBOX / "bf16"))  # nothing defaults to the sandbox
     derived = family_of(None, paths, "./a", str(SANDBOX / "bf16"))
     assert (derived.name, derived.context_length, derived.suite in ("quick", "standard")) == ("bf16", 4096, True)
-
-
-@pytest.mark.parametrize(
-    ("arguments", "code"),
-    [
-        (("gate", "--branch", "fp8-head"), "name-ambiguous"),
-        (("gate", "--branch", "int2-experts"), "family-required"),
-        (("kl", "--branch", "./nowhere"), "branch-unknown"),
-        (("inspect", "nowhere"), "branch-unknown"),
-        (("branches",), "family-required"),
-        (("drift",), "family-required"),
-        (("reference", "capture"), "family-required"),
-        (("gate",), "branch-required"),
-    ],
-)
-def test_nothing_defaults_to_the_sandbox(arguments: tuple[str, ...], code: str, elsewhere: Path) -> None:
-    ended = q36eval(*arguments, state=elsewhere.parent / "state")
-    assert (ended.returncode, code_of(ended)) == (2, code), ended.stderr
 
 
 def test_which_bytes_are_judged_is_printed_and_kept(

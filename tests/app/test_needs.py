@@ -3,7 +3,6 @@
 import json
 import shlex
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,13 +13,13 @@ from q36eval.app.cli.engine_options import check_device
 from q36eval.app.needs import CODES, Asked, rows_of
 from q36eval.errors import UsageError
 from q36eval.run.preflight import Problem
+from tests.app.weights_gates import SKIPPING
 from tests.commands import command_tree, q36eval
-from tests.loopback_hub import Hub, loopback_hub
+from tests.loopback_hub import Hub
 from tests.raising import raises
 
 SANDBOX = Path(__file__).parents[2] / "data" / "sandbox"
 FP8_HEAD, BF16 = SANDBOX / "fp8-head", SANDBOX / "bf16"
-WEIGHTS = ("--skip", "kl", "--skip", "evals", "--skip", "canaries")
 
 
 def states(document: dict[str, Any]) -> dict[str, str]:
@@ -64,7 +63,7 @@ def test_all_is_there_but_a_time_that_nobody_measured(tmp_path: Path) -> None:
     assert "decoded weights take 12 MiB" in row(body, "memory")["sentence"]
     assert [row["command"] for row in body["rows"]] == [""] * len(CODES)
     assert list(tmp_path.iterdir()) == []
-    plan = q36eval("gate", "--branch", "sandbox/fp8-head", *WEIGHTS, "--plan", "--json", state=tmp_path)
+    plan = q36eval("gate", "--branch", "sandbox/fp8-head", *SKIPPING, "--plan", "--json", state=tmp_path)
     assert states(json.loads(plan.stdout)["plans"][0]) == states(body)
 
 
@@ -123,9 +122,10 @@ def test_no_device_of_that_name(name: str) -> None:
 def test_a_torch_without_cuda_and_a_machine_without_the_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.version, "cuda", None)
     monkeypatch.setattr(torch.version, "hip", None)
-    with raises(UsageError, "device-unavailable", f"torch=={torch.__version__.partition('+')[0]}"):
+    with raises(UsageError, "device-unavailable", f"torch=={torch.__version__.partition('+')[0]}") as refused:
         check_device("cuda")
-    (found,) = (each for each in rows_of([_problem("cuda")], Asked()) if each.what == "device")
+    problem = Problem(refused.value.code, str(refused.value))
+    (found,) = (each for each in rows_of([problem], Asked()) if each.what == "device")
     assert found.command.startswith("pip install ")
     assert "+" not in found.command
     monkeypatch.setattr(torch.version, "cuda", "13.0")
@@ -137,19 +137,11 @@ def test_a_torch_without_cuda_and_a_machine_without_the_gpu(monkeypatch: pytest.
         check_device(name)
 
 
-def _problem(device: str) -> Problem:
-    with pytest.raises(UsageError) as refused:
-        check_device(device)
-    return Problem(refused.value.code, str(refused.value))
-
-
 @pytest.fixture
-def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
-    with loopback_hub() as running:
-        running.use(monkeypatch, tmp_path / "home")
-        running.publish("org/branch", FP8_HEAD)
-        running.publish("org/reference", BF16)
-        yield running
+def hub(hub: Hub) -> Hub:
+    hub.publish("org/branch", FP8_HEAD)
+    hub.publish("org/reference", BF16)
+    return hub
 
 
 def test_weights_on_the_hub_are_downloaded_by_a_gate_alone_and_for_nothing_by_none(hub: Hub, tmp_path: Path) -> None:
@@ -166,6 +158,6 @@ def test_weights_on_the_hub_are_downloaded_by_a_gate_alone_and_for_nothing_by_no
     assert done.returncode == 2
     assert "[policy-cannot-pass]" in done.stderr
     assert hub.sent == 0, "no weights"
-    done = q36eval("gate", *names, *WEIGHTS, state=state)
+    done = q36eval("gate", *names, *SKIPPING, state=state)
     assert hub.sent > BF16.joinpath("model.safetensors").stat().st_size
     assert done.returncode in (1, 3, 4), done.stderr

@@ -21,19 +21,10 @@ from q36eval.run.pack import Estimate, Size
 from q36eval.run.workload import planned_run
 from tests.app.sandbox_gates import Gates, Heard
 from tests.commands import q36eval
-from tests.raising import raises
-
-
-@pytest.fixture
-def nothing_computed(monkeypatch: pytest.MonkeyPatch) -> None:
-    def loaded(*arguments: Any, **named: Any) -> None:
-        raise AssertionError("weights were read")
-
-    monkeypatch.setattr("q36eval.engines.in_process.load_model", loaded)
+from tests.raising import failing, raises
 
 
 @pytest.mark.long
-@pytest.mark.usefixtures("nothing_computed")
 @pytest.mark.parametrize(
     "command",
     [
@@ -43,7 +34,10 @@ def nothing_computed(monkeypatch: pytest.MonkeyPatch) -> None:
     ],
     ids=lambda command: command[0],
 )
-def test_a_plan_is_printed_and_nothing_is_measured_or_written(command: tuple[str, ...], tmp_path: Path) -> None:
+def test_a_plan_is_printed_and_nothing_is_measured_or_written(
+    command: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("q36eval.engines.in_process.load_model", failing(AssertionError("weights were read")))
     done = q36eval(*command, "--plan", state=tmp_path / "state", code=0)
     assert "2,048 tokens scored and 192 answers at a time" in done.stdout
     assert "decoded weights take 12 MiB" in done.stdout

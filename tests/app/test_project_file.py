@@ -16,8 +16,7 @@ from q36eval.provenance import OPTIONS
 from q36eval.run.request import Request, Target
 from q36eval.run.templates import declared_template, shipped_template
 from tests.commands import code_of, q36eval
-from tests.q36eval.checkpoints.inspection.test_no_false_alarm import quantized, written
-from tests.raising import raises
+from tests.raising import failing, raises
 
 REPOSITORY = Path(__file__).parents[2]
 SANDBOX = REPOSITORY / "data" / "sandbox"
@@ -30,22 +29,10 @@ criteria:
 
 
 @pytest.fixture
-def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def project(elsewhere: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An empty repository, where we are."""
     monkeypatch.delenv(HISTORY, raising=False)
-    (tmp_path / "project" / ".git").mkdir(parents=True)
-    monkeypatch.chdir(tmp_path / "project")
-    return tmp_path / "project"
-
-
-@pytest.fixture(scope="module")
-def llamas(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
-    """A tiny Llama whose context holds every general text, and it in FP8."""
-    place = tmp_path_factory.mktemp("llama")
-    reference = written("llama", place / "mine-bf16")
-    config = json.loads((reference / "config.json").read_text()) | {"max_position_embeddings": 1024}
-    (reference / "config.json").write_text(json.dumps(config))
-    return reference, quantized(reference, place / "mine-fp8")
+    return elsewhere
 
 
 def test_it_is_found_upwards_to_the_repositorys_root(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -177,7 +164,7 @@ def test_init_names_the_family_or_the_reference_and_overwrites_nothing(
     project: Path, llamas: tuple[Path, Path]
 ) -> None:
     state, file = project.parent / "state", project / "q36eval.yaml"
-    reference, branch = (path.parent / path.name for path in llamas)
+    reference, branch = llamas
     (project / "base").symlink_to(reference)
     wanted = {
         ("qwen3.6-35b-a3b/fp8-head",): {"family": "qwen3.6-35b-a3b"},
@@ -214,12 +201,8 @@ def test_a_project_without_a_family_gates_and_resumes_with_no_other_option(
     with (project / "q36eval.yaml").open("a") as file:
         file.write("policy: mine.yaml\nsuite: sandbox\n")
     options = ("--corpus", str(corpus), "--skip", "canaries", "--skip", "evals", "--lane", "freeform")
-
-    def killed(*_: object, **__: object) -> None:
-        raise KeyboardInterrupt
-
     with monkeypatch.context() as patched:
-        patched.setattr("q36eval.run.branch.run_probes", killed)
+        patched.setattr("q36eval.run.branch.run_probes", failing(KeyboardInterrupt()))
         ended = q36eval("gate", "--branch", str(branch), *options, state=state)
     assert ended.returncode == 130, ended.stderr
     assert f"Branch: {branch}\n" in ended.stderr

@@ -25,7 +25,11 @@ def state(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row["command"])
-def test_what_a_person_can_mend_is_one_sentence(row: dict[str, Any], state: Path) -> None:
+def test_what_a_person_can_mend_is_one_sentence(
+    row: dict[str, Any], state: Path, request: pytest.FixtureRequest
+) -> None:
+    if row.get("elsewhere"):
+        request.getfixturevalue("elsewhere")
     history = open_history(state)
     (run,) = history.summaries()
     soon = datetime.now(UTC).date() + timedelta(days=30)

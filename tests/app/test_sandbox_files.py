@@ -4,9 +4,7 @@ import contextlib
 import http.server
 import shutil
 import socket
-import threading
 from collections.abc import Iterator
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +16,7 @@ from q36eval.app.sandbox_files import check_fetched, fetch, missing_files
 from q36eval.app.targets import load_family, resolve
 from q36eval.config import Paths
 from q36eval.errors import UsageError
+from tests.q36eval.openai.server import listening
 from tests.raising import raises
 
 REPOSITORY = Path(__file__).parents[2]
@@ -38,8 +37,9 @@ def paths(tmp_path: Path) -> Paths:
 class Server(http.server.SimpleHTTPRequestHandler):
     """Serves the committed files, with one of them altered."""
 
-    def __init__(self, *given: Any, trouble: str, **options: Any) -> None:
-        self.trouble = trouble
+    trouble: str
+
+    def __init__(self, *given: Any, **options: Any) -> None:
         super().__init__(*given, directory=str(COMMITTED), **options)
 
     def log_message(self, *said: Any) -> None: ...
@@ -67,10 +67,8 @@ class Server(http.server.SimpleHTTPRequestHandler):
 @pytest.fixture
 def server(request: pytest.FixtureRequest) -> Iterator[str]:
     trouble = getattr(request, "param", "")
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), partial(Server, trouble=trouble)) as running:
-        threading.Thread(target=running.serve_forever, daemon=True).start()
-        yield f"http://127.0.0.1:{running.server_address[1]}"
-        running.shutdown()
+    with listening(type("Handler", (Server,), {"trouble": trouble})) as address:
+        yield address
 
 
 def test_a_gate_downloads_nothing_and_says_what_to_run(paths: Paths) -> None:

@@ -11,21 +11,16 @@ from q36eval.config.paths import Paths
 from q36eval.errors import UsageError
 from q36eval.kl.corpus_config import load_configured_corpus, load_corpus_config
 from tests import commands
-from tests.q36eval.checkpoints.inspection.test_no_false_alarm import quantized, written
 from tests.raising import raises
 
 GENERAL = Path(__file__).parents[2] / "data" / "corpus" / "general.yaml"
 FAMILY_WORDS = ("sandbox", "family", "expert", "DeltaNet", "Czech", "Qwen", "router")
 
 
-@pytest.fixture(scope="module")
-def folders(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str]:
-    """A tiny Llama whose context holds every general text, and it in FP8."""
-    place = tmp_path_factory.mktemp("llama")
-    reference = written("llama", place / "reference-of-mine")
-    config = json.loads((reference / "config.json").read_text()) | {"max_position_embeddings": 1024}
-    (reference / "config.json").write_text(json.dumps(config))
-    return str(reference), str(quantized(reference, place / "fp8"))
+@pytest.fixture
+def folders(llamas: tuple[Path, Path]) -> tuple[str, str]:
+    reference, branch = map(str, llamas)
+    return reference, branch
 
 
 def test_the_general_texts_are_short_and_of_three_kinds() -> None:
@@ -41,7 +36,7 @@ def test_without_a_name_a_family_is_the_sandbox_or_the_references_own(folders: t
     paths, (reference, branch) = Paths.default(), folders
     derived = family_of(None, paths, branch, reference)
     assert isinstance(derived, DerivedFamily)
-    assert (derived.name, derived.context_length) == ("reference-of-mine", 1024)
+    assert (derived.name, derived.context_length) == ("mine-bf16", 1024)
     sandbox = str(paths.data / "sandbox" / "bf16")
     for branch_name, reference_name in (("main", None), (branch, "bf16"), (sandbox, None), ("nope", None)):
         assert family_of(None, paths, branch_name, reference_name).name == "sandbox"

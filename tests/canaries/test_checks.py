@@ -26,8 +26,8 @@ STAY = {
 }
 
 
-def tool(name: str, required: str, properties: dict[str, Any]) -> dict[str, Any]:
-    parameters = {"type": "object", "required": [required], "properties": properties}
+def tool(name: str, required: str, properties: dict[str, Any], **more: Any) -> dict[str, Any]:
+    parameters = {"type": "object", "required": [required], "properties": properties} | more
     return {"type": "function", "function": {"name": name, "parameters": parameters}}
 
 

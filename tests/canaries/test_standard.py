@@ -18,11 +18,10 @@ from q36eval.config import Paths
 from q36eval.errors import UsageError
 from q36eval.examples import ChatExample, split_of
 from q36eval.files import canonical_json
-from q36eval.probes import Probe
 from q36eval.records import ItemOutcome, ProbeName
 from q36eval.run.probe_set import Limits, build_probes
 from q36eval.run.suites import named_canaries
-from tests.raising import raises
+from tests.raising import failing, raises
 
 SPECS = load_specs(skills=None, named=STANDARD)
 FAMILIES = [spec for spec in SPECS if spec.family]
@@ -145,16 +144,10 @@ def test_a_suite_names_its_set(tmp_path: Path) -> None:
     paths = Paths.default()
     assert named_canaries(str(suite), paths) == STANDARD
     assert named_canaries("quick", paths) is None
-    (probe,) = _canaries(build_probes([ProbeName.CANARIES], str(suite), paths, _no_texts, Limits()))
+    no_texts = failing(pytest.fail.Exception("canaries need no texts"))
+    probes = build_probes([ProbeName.CANARIES], str(suite), paths, no_texts, Limits())
+    (probe,) = (probe for probe in probes if probe.name is ProbeName.CANARIES)
     assert {spec.id for spec in probe.specs} == {spec.id for spec in SPECS}  # type: ignore[attr-defined]
-
-
-def _no_texts() -> None:  # type: ignore[return]
-    pytest.fail("canaries need no texts")
-
-
-def _canaries(probes: list[Probe]) -> list[Probe]:
-    return [probe for probe in probes if probe.name is ProbeName.CANARIES]
 
 
 @pytest.mark.parametrize(

@@ -27,7 +27,7 @@ from q36eval.evals.lm_tasks import Document, load_documents, seeded
 from q36eval.evals.probe import EvalsProbe
 from q36eval.evals.suite import ALLOW_CODE, LoadedSuite, read_suite
 from tests.evals.hub_mirror import DATA, use_cache
-from tests.raising import raises
+from tests.raising import failing, raises
 
 ROOT = Path(__file__).resolve().parents[2]
 TOKENIZER = ROOT / "data/sandbox/bf16"
@@ -62,10 +62,7 @@ def programs_may_run(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def no_network(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(*_: Any) -> None:
-        raise AssertionError("a frozen suite reached for the network")
-
-    monkeypatch.setattr(socket.socket, "connect", refuse)
+    monkeypatch.setattr(socket.socket, "connect", failing(AssertionError("a frozen suite reached for the network")))
 
 
 def documents_of(path: Path, cache: Path) -> list[Document]:

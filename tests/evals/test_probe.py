@@ -19,15 +19,10 @@ from q36eval.records import Answer
 from q36eval.references import Capture
 from tests.canaries.runs import run_of
 from tests.evals.small_suite import write_small_suite
-from tests.raising import raises
+from tests.raising import failing, raises
 
 ROOT = Path(__file__).resolve().parents[2]
 SUITE = ROOT / "evals/suites/sandbox.yaml"
-
-
-@pytest.fixture(scope="module")
-def loaded() -> LoadedSuite:
-    return LoadedSuite(SUITE)
 
 
 @pytest.fixture(scope="module")
@@ -72,11 +67,9 @@ def test_engine_errors_nan_and_what_breaks_scoring_become_errored_answers_never_
     assert outcome.branch.detail["seconds"] == 0.25, "the branch says how long an item took, the digest does not"
     assert outcome.branch.detail == outcome.reference.detail | {"seconds": 0.25}
     assert "seconds" not in str(digest.values)
-
-    def breaks(*_: Any) -> None:
-        raise RecursionError("a bracket too many")
-
-    monkeypatch.setattr(probe._encoded[item.key][0].task, "process_results", breaks)
+    monkeypatch.setattr(
+        probe._encoded[item.key][0].task, "process_results", failing(RecursionError("a bracket too many"))
+    )
     digest = probe.digest(engine, item, results)
     assert digest.error == "lm-eval's scoring of the answer failed: RecursionError: a bracket too many"
     (outcome,) = probe.compare(engine, item, results, good)
@@ -179,11 +172,11 @@ def test_every_prompt_of_the_shipped_suite_fits_and_a_document_without_a_figure_
     assert "nll_nats" not in answer.detail
 
 
-def test_the_suite_hash_follows_what_is_asked(tmp_path: Path, loaded: LoadedSuite) -> None:
+def test_the_suite_hash_follows_what_is_asked(tmp_path: Path) -> None:
     suite = yaml.safe_load(SUITE.read_text(encoding="utf-8"))
     for group in suite["groups"]:
         group["task"] = str(ROOT / "evals/tasks" / Path(group["task"]).name)
     path = tmp_path / "suite.yaml"
     suite["max_length"] -= 1
     path.write_text(yaml.safe_dump(suite), encoding="utf-8")
-    assert LoadedSuite(path, ROOT / "data/tasks/sandbox").sha256 != loaded.sha256
+    assert LoadedSuite(path, ROOT / "data/tasks/sandbox").sha256 != LoadedSuite(SUITE).sha256

@@ -7,6 +7,7 @@ import pyarrow as pa
 import pytest
 
 from q36eval.kl.tokens import FIGURES, TokensLostError, TokenStore, document_table, read_tokens, schema
+from tests.raising import failing
 
 
 def table(key: str, count: int, seed: int) -> pa.Table:
@@ -63,12 +64,8 @@ def test_a_merge_killed_before_or_after_its_file_is_done_again(
 
 def test_a_piece_is_there_whole_or_not_at_all(store: TokenStore, monkeypatch: pytest.MonkeyPatch) -> None:
     store.add("a", table("a", 4, 0))
-
-    def kill(*_: object) -> None:
-        raise KeyboardInterrupt
-
     with monkeypatch.context() as patch:
-        patch.setattr("os.replace", kill)
+        patch.setattr("os.replace", failing(KeyboardInterrupt()))
         for key in "ab":
             with pytest.raises(KeyboardInterrupt):
                 store.add(key, table(key, 6, 1))

@@ -12,8 +12,8 @@ from q36eval.probes import Digest
 from q36eval.records import ProbeName
 from q36eval.references import Capture, Pack, _fetched, fetched, is_address
 from tests.loopback_hub import TOKEN, loopback_hub
-from tests.q36eval.test_references import IDENTITY
-from tests.raising import raises
+from tests.q36eval.run.runner import IDENTITY
+from tests.raising import failing, raises
 
 ITEMS = {f"item{n}": f"answer {n}" for n in range(4)}
 
@@ -139,11 +139,12 @@ def test_whatever_a_file_system_raises_is_a_sentence(
 ) -> None:
     """And says nothing of this machine's disk."""
 
-    def refuses(*_: object, **__: object) -> None:
-        raise error("403 for\nmemory://key:secret@packs/one?signature=abc.")
-
     with monkeypatch.context() as patch:
-        patch.setattr(type(fsspec.filesystem("memory")), method, refuses)
+        patch.setattr(
+            type(fsspec.filesystem("memory")),
+            method,
+            failing(error("403 for\nmemory://key:secret@packs/one?signature=abc.")),
+        )
         with raises(UsageError, "pack-unreadable", "403 for memory://packs/one"):
             fetched(remote, tmp_path / "cache")
 

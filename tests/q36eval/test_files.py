@@ -21,7 +21,7 @@ from q36eval.files import (
     write_atomically,
 )
 from q36eval.references._files import write_whole
-from tests.raising import raises
+from tests.raising import failing, raises
 
 
 class Pair(BaseModel):
@@ -129,10 +129,7 @@ def test_a_link_in_a_folder_from_elsewhere_is_replaced_itself(tmp_path: Path) ->
 
 
 def test_a_file_system_without_permissions_is_written_to(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(*_: object) -> None:
-        raise PermissionError("Operation not permitted")
-
-    monkeypatch.setattr("shutil.copymode", refuse)
+    monkeypatch.setattr("shutil.copymode", failing(PermissionError("Operation not permitted")))
     for text in ("first", "second"):
         write_atomically(tmp_path / "file", text)
     assert (tmp_path / "file").read_text() == "second"
@@ -177,11 +174,7 @@ def test_a_mounted_file_is_written_in_place(tmp_path: Path, monkeypatch: pytest.
     """As a container's report that is mounted alone: nothing can take the place of a mount point."""
     report = tmp_path / "report.json"
     report.write_text("old and longer", encoding="utf-8")
-
-    def busy(source: object, target: object) -> None:
-        raise OSError(errno.EBUSY, "Device or resource busy")
-
-    monkeypatch.setattr(os, "replace", busy)
+    monkeypatch.setattr(os, "replace", failing(OSError(errno.EBUSY, "Device or resource busy")))
     write_atomically(report, "new")
     assert report.read_text(encoding="utf-8") == "new"
     assert list(tmp_path.iterdir()) == [report]

@@ -21,6 +21,7 @@ from q36eval.interrupts import (
     uninterrupted,
 )
 from q36eval.locks import exclusive, is_held
+from tests.raising import failing
 
 
 def send(*numbers: int) -> None:
@@ -163,10 +164,7 @@ def test_a_lock_excludes_and_ends_with_its_holder(tmp_path: Path) -> None:
 
 
 def test_a_file_system_without_locks_excludes_nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(*_: object) -> None:
-        raise OSError(errno.ENOLCK, "no locks available")
-
-    monkeypatch.setattr(fcntl, "flock", refuse)
+    monkeypatch.setattr(fcntl, "flock", failing(OSError(errno.ENOLCK, "no locks available")))
     path = tmp_path / "one.lock"
     with exclusive(path), exclusive(path):
         assert not is_held(path)

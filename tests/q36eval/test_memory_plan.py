@@ -270,11 +270,6 @@ def test_what_is_planned_before_weights_are_read_is_planned_once_they_are_there(
 # -- free memory, as the system and the limits of a container say it
 
 
-@pytest.fixture
-def free_host(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("q36eval.memory.psutil.virtual_memory", lambda: SimpleNamespace(available=100 * GIB))
-
-
 def _machine(root: Path, group: str, files: dict[str, str]) -> Path:
     written = {"proc/self/cgroup": group}
     for name, text in (written | {f"sys/fs/cgroup/{name}": text for name, text in files.items()}).items():
@@ -283,7 +278,6 @@ def _machine(root: Path, group: str, files: dict[str, str]) -> Path:
     return root
 
 
-@pytest.mark.usefixtures("free_host")
 @pytest.mark.parametrize(
     ("group", "folder", "names"),
     [
@@ -297,8 +291,9 @@ def _machine(root: Path, group: str, files: dict[str, str]) -> Path:
     ],
 )
 def test_a_limit_on_a_group_above_ours_counts(
-    tmp_path: Path, group: str, folder: str, names: tuple[str, str, str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, group: str, folder: str, names: tuple[str, str, str]
 ) -> None:
+    monkeypatch.setattr("q36eval.memory.psutil.virtual_memory", lambda: SimpleNamespace(available=100 * GIB))
     limit, use, reclaimable = names
     files = {f"{folder}/{limit}": f"{32 * GIB}\n", f"{folder}/{use}": f"{20 * GIB}\n"}
     root = _machine(tmp_path, group, files | {f"{folder}/memory.stat": f"anon 5\n{reclaimable} {4 * GIB}\n"})

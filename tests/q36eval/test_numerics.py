@@ -15,15 +15,10 @@ from tests.assets.numerics import BF16, GOLDEN, GROUPS_WIDER_THAN_THE_MODEL
 ANEW = "raise NUMERICS_VERSION with a line on what changed, then record: python -m tests.assets.numerics"
 
 
-@pytest.fixture(scope="module")
-def now() -> numerics.Figures:
-    return numerics.figures()
-
-
 @pytest.mark.long
-def test_every_number_is_what_was_recorded_for_this_version(now: numerics.Figures) -> None:
+def test_every_number_is_what_was_recorded_for_this_version() -> None:
     assert numerics.RECORDED.exists(), f"nothing is recorded for version {NUMERICS_VERSION}; {ANEW}"
-    before = numerics.recorded()
+    now, before = numerics.figures(), numerics.recorded()
     assert set(now) >= {name for name in before if not name.startswith("sandbox/")}
     for name, value in now.items():
         assert value.shape == before[name].shape, f"{name} has another length: {ANEW}"

@@ -15,13 +15,11 @@ import torch
 
 from q36eval.errors import UsageError
 from q36eval.probes import Digest
-from q36eval.records import DeploymentIdentity, ProbeName
+from q36eval.records import ProbeName
 from q36eval.references import Capture, Pack, damage
+from tests.q36eval.run.runner import IDENTITY
 from tests.raising import raises
 
-IDENTITY = DeploymentIdentity(
-    checkpoint_sha256="a", tokenizer_sha256="t", chat_template_sha256="c", engine="test", engine_version="1"
-)
 HEAD = torch.arange(12.0).reshape(4, 3).bfloat16()
 KEYS = [f"document {number}" for number in range(6)]
 

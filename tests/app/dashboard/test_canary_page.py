@@ -103,17 +103,11 @@ def test_a_confirmed_flip_is_one_that_the_gate_counts_in_that_lane() -> None:
     assert select(outcomes(), Filter(confirmed_only=True)) == [], "unknown is not confirmed"
 
 
-@pytest.fixture
-def recorded(tmp_path: Path) -> tuple[Path, str]:
-    """A history with one run of all these outcomes."""
-    path = tmp_path / "history.sqlite"
-    return path, record(path, outcomes()).id
-
-
 @pytest.mark.long
-def test_the_page_shows_them_and_no_text_acts(recorded: tuple[Path, str], visit: Callable[..., Any]) -> None:
+def test_the_page_shows_them_and_no_text_acts(tmp_path: Path, visit: Callable[..., Any]) -> None:
     """A link leads to one question, and a choice ends it."""
-    path, run = recorded
+    path = tmp_path / "history.sqlite"
+    run = record(path, outcomes()).id
     app = visit(path, "canaries", run=run)
     texts = "\n".join(element.value for element in app.text)
     assert "1 confirmed flips, 1 unstable" in texts

@@ -33,16 +33,12 @@ ITEMS = [
 ]
 
 
-@pytest.fixture
-def recorded(tmp_path: Path) -> tuple[Path, str]:
+@pytest.mark.long
+def test_flips_show_both_answers_and_their_choices(tmp_path: Path, visit: Callable[..., Any]) -> None:
     path = tmp_path / "history.sqlite"
     found = [accuracy([0, 1, 0, 1], [1, 0, 1, 1], name) for name in ("mmlu", "mmlu/law")]
-    return path, record(path, ITEMS, found).id
-
-
-@pytest.mark.long
-def test_flips_show_both_answers_and_their_choices(recorded: tuple[Path, str], visit: Callable[..., Any]) -> None:
-    app = visit(recorded[0], "evals", run=recorded[1], group="mmlu", direction="lost")
+    run = record(path, ITEMS, found).id
+    app = visit(path, "evals", run=run, group="mmlu", direction="lost")
     shown = answers_of(app)
     assert len(shown) == 2
     assert any("2 of 3 flips" in caption.value for caption in app.caption)
@@ -52,7 +48,7 @@ def test_flips_show_both_answers_and_their_choices(recorded: tuple[Path, str], v
     assert choices["A"]["branch"]["share"] + choices["B"]["branch"]["share"] == pytest.approx(1.0, abs=0.01)
     app = app.selectbox(key="direction").set_value("gained").run()
     assert len(answers_of(app)) == 1
-    app = visit(recorded[0], "evals", run=recorded[1], item=ITEMS[2].item_key[:16])
+    app = visit(path, "evals", run=run, item=ITEMS[2].item_key[:16])
     (side,) = answers_of(app)
     assert side["sides"][1]["pieces"][0][0].startswith("<script>")
     assert side["choices"] == []

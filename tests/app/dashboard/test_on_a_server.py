@@ -16,17 +16,9 @@ pytestmark = pytest.mark.long
 __all__ = ["postgresql"]  # a fixture
 
 
-@pytest.fixture(scope="module")
-def shared(postgresql: str) -> tuple[str, dict[str, Any]]:
-    """The URL of a history, and its runs by short name."""
+def test_pages_are_drawn_and_a_reviewer_s_word_is_written(visit: Callable[..., Any], postgresql: str) -> None:
     url = fresh(postgresql, template="head")
-    return url, write_history(url)
-
-
-def test_pages_are_drawn_and_a_reviewer_s_word_is_written(
-    visit: Callable[..., Any], shared: tuple[str, dict[str, Any]]
-) -> None:
-    url, runs = shared
+    runs = write_history(url)
     history = History.open(url)
     for page in ("overview", "compare", "branch", "run"):
         assert not visit(url, page).error

@@ -1,6 +1,6 @@
 """How a branch stands: by its newest verdict under the family's current policy, and what takes a PASS back."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
@@ -30,13 +30,6 @@ GOOD, RUINED = 0.05, 4.0
 PRE_CHECK = Policy.model_validate(inherit(SANDBOX, {"name": "quick-look", "purpose": "pre-check"}).document)
 STRUCTURED = SANDBOX.for_lanes([Lane.STRUCTURED]).model_copy(update={"name": "structured-only"})
 SMALL = SANDBOX.model_copy(update={"name": "small", "criteria": SANDBOX.criteria[:3]})
-
-
-@pytest.fixture
-def history(tmp_path: Path) -> Iterator[History]:
-    opened = History.open(tmp_path / "history.sqlite")
-    yield opened
-    opened.close()
 
 
 def gate(
@@ -78,10 +71,6 @@ def found(history: History) -> dict[str, BranchStanding]:
 
 def standings(history: History) -> dict[str, Standing]:
     return {branch: row.standing for branch, row in found(history).items()}
-
-
-def all_waived(until: date, owner: str = "Ada") -> tuple[Waiver, ...]:
-    return tuple(Waiver(owner=owner, reason="known", criterion=one.id, expires=until) for one in SANDBOX.criteria)
 
 
 def test_the_newest_verdict_under_the_familys_policy_decides(history: History) -> None:
@@ -218,7 +207,7 @@ def test_what_was_compared_with_itself_is_a_reference(history: History) -> None:
 
 def test_a_waived_pass_stands_while_its_waivers_do(history: History) -> None:
     until = datetime.now(UTC).date() + timedelta(days=9)
-    waivers = all_waived(until)
+    waivers = tuple(Waiver(owner="Ada", reason="known", criterion=one.id, expires=until) for one in SANDBOX.criteria)
     gate(history, SANDBOX, RUINED, waivers=waivers)
     assert standings(history)["main"] is Standing.STALE, "no such waiver is in force"
     numbers = [history.add_waiver("sandbox", "main", waiver) for waiver in waivers]

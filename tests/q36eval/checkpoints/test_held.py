@@ -16,7 +16,7 @@ from q36eval.checkpoints.inspection import inspect_checkpoint
 from q36eval.checkpoints.open_checkpoints import hold, opened_once
 from q36eval.checkpoints.open_files import HeldFolder
 from q36eval.errors import ChangedError, EngineError, ExitCode
-from tests.raising import raises
+from tests.raising import failing, raises
 
 from .inspection.damage import edit_json
 
@@ -178,11 +178,8 @@ def test_inspection_says_nothing_of_what_changed_under_it(folder: Path, monkeypa
 
 
 def test_a_disk_that_gives_errors_is_no_fault_of_the_checkpoint(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def broken(*_: Any) -> int:
-        raise OSError(5, "Input/output error")
-
     opened = open_checkpoint(folder)
-    monkeypatch.setattr(os, "preadv", broken)
+    monkeypatch.setattr(os, "preadv", failing(OSError(5, "Input/output error")))
     with raises(EngineError, "file-unreadable", "model.safetensors", "Input/output error"):
         opened.read(NORM)
     with raises(EngineError, "file-unreadable", "Input/output error"):

@@ -12,12 +12,11 @@ import pytest
 
 from q36eval.drift import ALPHA, DriftState, MetricDrift, PairedDifference, branch_drift, drift, paired_difference
 from q36eval.history import SeriesPoint, SeriesRun
-from q36eval.records import DeploymentIdentity, Direction, Measurement, ProbeName
+from q36eval.records import Direction, Measurement, ProbeName
+from tests.app import judged_runs
 from tests.q36eval.gate.evidence import census, divergence, failure_rate, named, perplexity
 
-IDENTITY = DeploymentIdentity(
-    checkpoint_sha256="aa", tokenizer_sha256="bb", chat_template_sha256="cc", engine="vllm", engine_version="1"
-)
+IDENTITY = judged_runs.IDENTITY.model_copy(update={"engine": "vllm"})
 ITEMS = 200
 
 

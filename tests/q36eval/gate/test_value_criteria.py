@@ -19,16 +19,12 @@ def policy(metric: str, value: float, kind: str = "max_value") -> Policy:
     return only(kind, value, metric=metric)
 
 
-@pytest.fixture(scope="module")
-def p99() -> Measurement:
+def test_a_margin_on_a_quantile_is_judged_on_its_bounds_and_one_that_does_not_suit_refused() -> None:
     rng = np.random.default_rng(51)
     owner = np.repeat(np.arange(140), 200)
     values = rng.lognormal(-7, 1.5, owner.size) * np.repeat(rng.lognormal(0, 0.5, 140), 200)
     _, clusters = quantile_clusters(values, owner, (0,) * 140, 0.99, (0.0, math.inf))
-    return measurement(ProbeName.KL, "kl_p99", clusters, "quantile")
-
-
-def test_a_margin_on_a_quantile_is_judged_on_its_bounds_and_one_that_does_not_suit_refused(p99: Measurement) -> None:
+    p99 = measurement(ProbeName.KL, "kl_p99", clusters, "quantile")
     bounds = p99.effect_interval
     for margin, verdict in (
         (bounds.upper * 1.01, CriterionVerdict.PASS),

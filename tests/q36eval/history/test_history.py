@@ -18,6 +18,7 @@ from q36eval.history import _tables as tables
 from q36eval.history._texts import unpacked
 from q36eval.history.decisions import circumstances_on, decided, evidence_of
 from q36eval.records import Answer, Clusters, Interval, ItemOutcome, Measurement, ProbeFailure, ProbeName, Verdict
+from tests import outcomes
 from tests.app.judged_runs import IDENTITY, STAGES, judge_run
 from tests.q36eval.gate.evidence import census, small_policy
 from tests.q36eval.history.gates import POLICY, begin
@@ -29,16 +30,10 @@ def faults(count: float) -> Measurement:
 
 
 def outcome(key: str, branch: float | None, reference: float = 1.0, text: str = "příliš\x00 [red]</b>") -> ItemOutcome:
-    return ItemOutcome(
-        probe=ProbeName.CANARIES,
-        group="discount",
-        item_key=key,
-        cluster=key,
-        prompt="Kolik?",
-        must_pass=True,
-        branch=Answer(score=branch, text=text, error=None if branch is not None else "timeout"),
-        reference=Answer(score=reference, text="150", detail={"margin": 0.5}),
-    )
+    answer = Answer(score=branch, text=text, error=None if branch is not None else "timeout")
+    theirs = Answer(score=reference, text="150", detail={"margin": 0.5})
+    asked = {"group": "discount", "prompt": "Kolik?", "must_pass": True}
+    return outcomes.outcome(ProbeName.CANARIES, key, answer, theirs, **asked)
 
 
 def test_an_answer_with_lone_surrogates_is_written(history: History) -> None:

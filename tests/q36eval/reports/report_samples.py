@@ -40,10 +40,6 @@ def criterion(name: str, tier: str = "blocking", **other: object) -> Criterion:
     return evidence.criterion("max_count", 0, **(known | other))
 
 
-def count_criteria() -> tuple[Criterion, ...]:
-    return criterion("good"), criterion("bad"), criterion("gone"), criterion("hint", "advisory")
-
-
 def interval_criteria() -> tuple[Criterion, ...]:
     accurate = {"probe": ProbeName.EVALS, "metric": "accuracy", "lanes": (Lane.FREEFORM,)}
     facts, needles = (
@@ -73,7 +69,8 @@ def stages() -> tuple[Stage, ...]:
 
 
 def hostile_report(*, waive: bool = False, name: str = f"p {HOSTILE}") -> GateReport:
-    policy = Policy(name=name, criteria=(*count_criteria(), *interval_criteria()))
+    counts = criterion("good"), criterion("bad"), criterion("gone"), criterion("hint", "advisory")
+    policy = Policy(name=name, criteria=(*counts, *interval_criteria()))
     waivers = [Waiver(owner=HOSTILE, reason=HOSTILE, criterion="bad", expires=DAY)] if waive else []
     failures = [ProbeFailure(probe=ProbeName.CANARIES, reason=HOSTILE, kind="skipped")]
     judged = decide(policy, measured(), waivers, failures, on=DAY, stages=stages())

@@ -26,6 +26,7 @@ from q36eval.references import Capture
 from q36eval.run.capture import ReferenceAnswers
 from q36eval.run.items import Work
 from q36eval.run.rounds import Evaluated, run_probes
+from tests import outcomes
 
 IDENTITY = DeploymentIdentity(
     checkpoint_sha256="a", tokenizer_sha256="t", chat_template_sha256="c", engine="test", engine_version="1"
@@ -34,8 +35,7 @@ IDENTITY = DeploymentIdentity(
 
 def outcome(probe: ProbeName, key: str, branch: Answer, reference: Answer | None = None) -> ItemOutcome:
     """The outcome of one item, which is a cluster of its own."""
-    reference = reference or Answer(score=1.0)
-    return ItemOutcome(probe=probe, group="g", item_key=key, cluster=key, branch=branch, reference=reference)
+    return outcomes.outcome(probe, key, branch, reference or Answer(score=1.0), group="g")
 
 
 def measured(part: str, value: float, probe: ProbeName = ProbeName.KL) -> Measurement:

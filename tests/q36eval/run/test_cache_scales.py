@@ -16,7 +16,7 @@ from q36eval.run.branch import Running
 from q36eval.run.cache_scales import judge_worse_scales
 from tests.commands import q36eval
 from tests.q36eval.checkpoints.inspection.damage import Tensors, edit_tensors
-from tests.raising import raises
+from tests.raising import failing, raises
 from tests.small_corpus import write_corpus
 
 ROOT = Path(__file__).parents[3]
@@ -78,9 +78,6 @@ def test_ignored_scales_are_those_of_no_scales_and_nothing_is_measured_without_a
     assert not torch.equal(stored, ignored)
 
     # where there is no choice
-    def unread() -> list[object]:
-        raise AssertionError
-
     for settings in (
         EngineSettings(SANDBOX, kv_cache_dtype="fp8_e4m3"),
         EngineSettings(folder),
@@ -88,7 +85,7 @@ def test_ignored_scales_are_those_of_no_scales_and_nothing_is_measured_without_a
     ):
         engine = open_engine(settings)
         before = engine.identity
-        assert judge_worse_scales(engine, settings, unread) is None  # type: ignore[arg-type]
+        assert judge_worse_scales(engine, settings, failing(AssertionError())) is None  # type: ignore[arg-type]
         assert engine.identity == before
     with raises(UsageError, "option-value", "stored or ignored", "'both'"):
         identity_of(EngineSettings(folder, kv_scales="both"))

@@ -31,7 +31,7 @@ from tests.app.sandbox_gates import Gates
 from tests.branches import folder_of
 from tests.q36eval.openai.server import Served, opened, serving
 from tests.q36eval.run.test_serving_error import divergence_of, documents, plan, register
-from tests.raising import raises
+from tests.raising import failing, raises
 
 REPOSITORY = Path(__file__).parents[3]
 SANDBOX = REPOSITORY / "data" / "sandbox"
@@ -177,20 +177,14 @@ def test_where_nothing_is_served_or_no_numbers_are_given_it_is_not_measured(
 def test_a_figure_of_before_does_not_stand_for_what_cannot_be_measured_any_more(
     paths: Paths, monkeypatch: pytest.MonkeyPatch, error: Q36Error
 ) -> None:
-    def stopped(self: Running, *given: object) -> None:
-        raise KeyboardInterrupt
-
-    def of(*given: object) -> DecodedHere:
-        raise error
-
     with monkeypatch.context() as changed:
-        changed.setattr(Running, "_evaluate", stopped)
+        changed.setattr(Running, "_evaluate", failing(KeyboardInterrupt()))
         with pytest.raises(KeyboardInterrupt):
             gated(paths, EngineOptions(kind="quiet"))
     history = History.open(paths.history)
     (begun,) = history.list_runs()
     assert any(each.metric == "serving_kl" for each in history.measurements(begun.id))
-    monkeypatch.setattr(DecodedHere, "of", of)
+    monkeypatch.setattr(DecodedHere, "of", failing(error))
     run, _ = gated(paths, EngineOptions(kind="quiet"), resume=begun.id)
     assert criterion(run).verdict is CriterionVerdict.NOT_MEASURED
     assert run.report is not None

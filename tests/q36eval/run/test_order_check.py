@@ -81,11 +81,6 @@ def drift(sink: MemorySink) -> Measurement:
     return found
 
 
-@pytest.fixture(autouse=True)
-def no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("q36eval.engines.retries.pause", lambda seconds: None)
-
-
 def test_a_steady_engine_is_asked_the_first_items_once_more_in_their_batches() -> None:
     engine = WearyEngine()
     found = run(engine)

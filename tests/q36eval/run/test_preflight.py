@@ -35,10 +35,11 @@ from q36eval.run.reference import local_reference
 from q36eval.run.request import Request, Target
 from q36eval.run.rounds import plan_probes
 from tests import commands
+from tests.app.weights_gates import SKIPPING
 from tests.commands import q36eval
 from tests.evals.small_suite import ROOT, write_small_suite
 from tests.q36eval.gate.evidence import only
-from tests.raising import raises
+from tests.raising import failing, raises
 from tests.small_corpus import write_corpus
 
 SANDBOX = ROOT / "data" / "sandbox"
@@ -51,10 +52,7 @@ def codes(stderr: str) -> list[str]:
 def test_unknown_names_are_refused_at_once_and_nothing_else_is_looked_at(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def looked_at(*_: object) -> None:
-        raise AssertionError("the policy was looked at")
-
-    monkeypatch.setattr("q36eval.run.preflight.declared_for", looked_at)
+    monkeypatch.setattr("q36eval.run.preflight.declared_for", failing(AssertionError("the policy was looked at")))
     names = ("--branch", "nowhere", "--reference", "elsewhere", "--draws", "2")
     done = q36eval("gate", *names, state=tmp_path)
     assert (done.returncode, codes(done.stderr)) == (2, ["branch-unknown]"] * 2)
@@ -117,8 +115,7 @@ def test_the_two_deployments_are_compared_once(
     counted("incomparable")
     counted("_check_resumed")
     monkeypatch.setattr(branch, "HOLD_BOTH", devices)
-    without = ("--skip", "kl", "--skip", "evals", "--skip", "canaries")
-    assert q36eval("gate", "--branch", "bf16", *without, state=tmp_path).returncode == 3
+    assert q36eval("gate", "--branch", "bf16", *SKIPPING, state=tmp_path).returncode == 3
     assert sorted(compared) == ["_check_resumed", "incomparable"]
 
 
@@ -152,8 +149,7 @@ def test_figures_of_a_full_one_and_none_of_a_roomy_one(tmp_path: Path, disk: Any
 
 def test_a_gate_says_so_before_it_begins(tmp_path: Path, disk: Any) -> None:
     disk(99 * GB, GB)
-    without = ("--skip", "kl", "--skip", "evals", "--skip", "canaries")
-    done = commands.q36eval("gate", "--branch", "bf16", *without, state=tmp_path)
+    done = commands.q36eval("gate", "--branch", "bf16", *SKIPPING, state=tmp_path)
     assert done.returncode == 3
     assert done.stderr.index("99 % full") < done.stderr.index("inspecting")
 

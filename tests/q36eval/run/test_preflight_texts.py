@@ -29,6 +29,7 @@ from q36eval.stats import MAX_ERRORED_SHARE
 from tests.commands import q36eval
 from tests.evals.small_suite import FROZEN, ROOT, write_small_suite
 from tests.frozen_data import write_frozen
+from tests.raising import failing
 from tests.small_corpus import write_corpus
 
 BF16 = ROOT / "data" / "sandbox" / "bf16"
@@ -92,10 +93,7 @@ def refused(folder: Path, policy: str, suite: str = "sandbox", corpus: Path | No
 def test_too_few_texts_are_refused_before_anything_is_computed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """All of them at once: of the KL's texts and of the perplexities' documents, by count and by weight."""
 
-    def opened(*_: Any, **__: Any) -> None:
-        raise AssertionError("a model was opened")
-
-    monkeypatch.setattr("q36eval.engines.in_process.load_model", opened)
+    monkeypatch.setattr("q36eval.engines.in_process.load_model", failing(AssertionError("a model was opened")))
     suite, state = suite_of(tmp_path, [300, *[10] * 40]), tmp_path / "state"
     policy = policy_of(tmp_path, "evals.word_perplexity", "kl.kl_divergence")
     options = ("--suite", str(suite), "--corpus", str(corpus_of(tmp_path, 8)), "--policy", policy)

@@ -49,13 +49,6 @@ def policy(tmp_path: Path) -> str:
     return str(tmp_path / "policy.yaml")
 
 
-@pytest.fixture
-def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No pause between attempts, and few of them."""
-    for asking in (Endpoint, OpenAIEngine):
-        monkeypatch.setattr(asking, "limits", Limits(attempts=2, first_pause=0.0, longest_pause=0.0))
-
-
 @pytest.fixture(scope="module")
 def kept(local: Engine, tmp_path_factory: pytest.TempPathFactory) -> tuple[RunRecord, Path]:
     """A run of a server whose parser cuts arguments, and the state that it is kept in."""
@@ -121,8 +114,11 @@ def test_its_report_claims_no_fitness_and_no_reference(kept: tuple[RunRecord, Pa
     assert "Not fit" in texts["card"]
 
 
-@pytest.mark.usefixtures("impatient")
-def test_an_endpoint_that_nobody_serves_is_a_kept_run_that_says_so(tmp_path: Path, policy: str) -> None:
+def test_an_endpoint_that_nobody_serves_is_a_kept_run_that_says_so(
+    tmp_path: Path, policy: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for asking in (Endpoint, OpenAIEngine):
+        monkeypatch.setattr(asking, "limits", Limits(attempts=2, first_pause=0.0, longest_pause=0.0))
     address = f"http://127.0.0.1:{free_port()}/v1"
     done = commands.q36eval(
         "served", "--branch", "bf16", "--base-url", address, "--policy", policy, *FEW_ASKED, state=tmp_path

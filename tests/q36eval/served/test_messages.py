@@ -10,21 +10,10 @@ from q36eval.canaries.specification import GenerationSettings
 from q36eval.engines.openai.chat_answers import Message, message_of, streamed_message
 from q36eval.engines.openai.client import MalformedError
 from q36eval.served.messages import call_class, parser_faults, raw_calls, served_calls
+from tests.canaries.test_checks import tool
 
-TOOLS: list[dict[str, Any]] = [
-    {
-        "type": "function",
-        "function": {
-            "name": "book",
-            "parameters": {
-                "type": "object",
-                "properties": {"day": {"type": "string"}, "people": {"type": "integer"}},
-                "required": ["day"],
-                "additionalProperties": False,
-            },
-        },
-    }
-]
+ASKED = {"day": {"type": "string"}, "people": {"type": "integer"}}
+TOOLS = [tool("book", "day", ASKED, additionalProperties=False)]
 PARAMETERS = "<parameter=day>\npondělí\n</parameter>\n<parameter=people>\n3\n</parameter>"
 CALL = f"<tool_call>\n<function=book>\n{PARAMETERS}\n</function>\n</tool_call>"
 GENERATION = GenerationSettings(decoding="greedy", max_new_tokens=64)

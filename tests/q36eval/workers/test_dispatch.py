@@ -23,7 +23,7 @@ from q36eval.engines.workers.engine import WorkersEngine
 from q36eval.engines.workers.pool import REPLACEMENTS_IN_A_ROW, LostError, Member, Pool
 from q36eval.engines.workers.worker import Computed, Facts, Opened, Replica, broken_of
 from q36eval.errors import CorruptCheckpointError, EngineError, UsageError
-from tests.raising import raises
+from tests.raising import failing, raises
 
 SENT = Computed((), ())
 REPLICA = Replica(1, EngineSettings(Path("branch")))
@@ -251,11 +251,6 @@ def pool(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Scripts]:
     return made
 
 
-def no_work(scripts: Scripts) -> Dispatch:
-    """Units of nothing, which end when a worker is there."""
-    return Dispatch(scripts, REPLICA, [[]])
-
-
 def test_a_worker_that_died_idle_does_not_end_what_is_set_up_next(pool: Callable[..., Scripts]) -> None:
     well, gone, new = Scripted(), Scripted(lives=False), Scripted()
     scripts = pool(gone, well, others=[new])
@@ -282,7 +277,7 @@ def test_a_replacement_with_other_code_is_not_given_work(pool: Callable[..., Scr
     older, new = Scripted(facts_=replace(HERE, version="0.0.1")), Scripted()
     scripts = pool(Scripted(), others=[older, new])
     scripts.lost(scripts.members[0], "killed")
-    dispatch = no_work(scripts)
+    dispatch = Dispatch(scripts, REPLICA, [[]])  # a unit of nothing, which ends when a worker is there
     dispatch._open(scripts.members[0])
     dispatch._take_back()
     assert older.killed
@@ -313,11 +308,7 @@ def test_a_later_worker_opens_the_replica_with_the_plan(pool: Callable[..., Scri
 @pytest.mark.parametrize("name", ["ObjectStoreFullError", "OutOfDiskError"])
 def test_what_ray_itself_has_no_room_for_is_an_engine_that_failed(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     ray = pytest.importorskip("ray")
-
-    def fails(call: object) -> None:
-        raise getattr(ray.exceptions, name)("no room is left\nand more")
-
-    monkeypatch.setattr(ray, "get", fails)
+    monkeypatch.setattr(ray, "get", failing(getattr(ray.exceptions, name)("no room is left\nand more")))
     with raises(EngineError, "ray-failed"):
         Pool(Place(1, 0)).value(None)
 
@@ -327,12 +318,6 @@ def test_what_ray_itself_has_no_room_for_is_an_engine_that_failed(monkeypatch: p
 SANDBOX = Path(__file__).parents[3] / "data" / "sandbox" / "bf16"
 
 
-@pytest.fixture
-def with_ray(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(places, "find_spec", lambda name: find_spec("json"))
-
-
-@pytest.mark.usefixtures("with_ray")
 @pytest.mark.parametrize(
     ("code", "value", "options"),
     [
@@ -343,7 +328,10 @@ def with_ray(monkeypatch: pytest.MonkeyPatch) -> None:
         ("option-unsupported", "--workers", EngineOptions(workers=2, kind="openai", base_url="http://127.0.0.1:1/v1")),
     ],
 )
-def test_what_workers_cannot_have(code: str, value: str, options: EngineOptions) -> None:
+def test_what_workers_cannot_have(
+    code: str, value: str, options: EngineOptions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(places, "find_spec", lambda name: find_spec("json"))  # as where Ray is installed
     for opens in (lambda: check_options(options), lambda: open_engine(options.of(SANDBOX))):
         with raises(UsageError, code, value):
             opens()

@@ -13,6 +13,7 @@ from . import tiny
 from .damage import SANDBOX, Damage
 
 Whole = Callable[[str], tuple[Path, Path]]
+Copy = Callable[..., tuple[Path, Path]]
 
 
 @pytest.fixture
@@ -37,7 +38,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Whole:
 
 
 @pytest.fixture
-def copy_of(whole: Whole, tmp_path: Path) -> Callable[..., tuple[Path, Path]]:
+def copy_of(whole: Whole, tmp_path: Path) -> Copy:
     """(a copy of a checkpoint with some damages, its reference)."""
 
     def copied(name: str, *damages: Damage) -> tuple[Path, Path]:

@@ -2,7 +2,6 @@
 
 import json
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -24,7 +23,7 @@ from tests.branches import folder_of
 from tests.raising import raises
 
 from . import damages, tiny
-from .conftest import Whole
+from .conftest import Copy, Whole
 from .damage import OWN_FILE, SANDBOX, Damage, Tensors, config, edit_json, edit_tensors, inspected, truncated
 from .damages import CASES, MEASURED, MINE, UNSEEN, Case, nested, without
 
@@ -55,9 +54,7 @@ def promised(name: str) -> tuple[Promise, ...]:
         for case in CASES
     ],
 )
-def test_damage_is_named_and_blocks(
-    case: Case, copy_of: Callable[..., tuple[Path, Path]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_damage_is_named_and_blocks(case: Case, copy_of: Copy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder, reference = copy_of(case.checkpoint, case.damage)
     if reference == SANDBOX / "bf16":
         exit_code, output = command(str(folder), "--json", state=tmp_path / "state", monkeypatch=monkeypatch)
@@ -76,7 +73,7 @@ def test_damage_is_named_and_blocks(
 
 @pytest.mark.parametrize(("what", "damage", "rules"), damages.OF_ITSELF)
 def test_entries_that_contradict_each_other_block_without_a_reference(
-    what: str, damage: Damage, rules: str, copy_of: Callable[..., tuple[Path, Path]]
+    what: str, damage: Damage, rules: str, copy_of: Copy
 ) -> None:
     folder, _ = copy_of("tiny-nvfp4", damage)
     assert {*rules.split()} - {damages.COMPUTED} <= {one.rule for one in inspect_checkpoint(folder).blocking}
@@ -92,7 +89,7 @@ HARMLESS: list[Damage] = [
 
 
 @pytest.mark.parametrize("change", HARMLESS)
-def test_entries_that_change_nothing_do_not_block(change: Damage, copy_of: Callable[..., tuple[Path, Path]]) -> None:
+def test_entries_that_change_nothing_do_not_block(change: Damage, copy_of: Copy) -> None:
     folder, reference = copy_of("tiny-nvfp4", change)
     found = inspect_checkpoint(folder, reference, weights_workers=1)
     assert not found.blocking
@@ -100,7 +97,7 @@ def test_entries_that_change_nothing_do_not_block(change: Damage, copy_of: Calla
     assert told == (["mamba_ssm_dtype", "output_gate_type"] if change is HARMLESS[-1] else [])
 
 
-def test_a_group_of_zeros_has_the_least_exponent_by_right(copy_of: Callable[..., tuple[Path, Path]]) -> None:
+def test_a_group_of_zeros_has_the_least_exponent_by_right(copy_of: Copy) -> None:
     def empty(tensors: Tensors) -> None:
         tensors[f"{MINE}.up_proj.weight"].view(torch.uint8)[5] = 0
         tensors[f"{MINE}.up_proj.weight_scale"][5] = 0
@@ -123,7 +120,7 @@ def test_no_false_alarm_on_what_was_damaged(name: str, whole: Whole) -> None:
 @pytest.mark.long
 @pytest.mark.parametrize(("what", "checkpoint", "damage"), UNSEEN)
 def test_what_files_do_not_show_is_not_called_damage(
-    what: str, checkpoint: str, damage: Damage, whole: Whole, copy_of: Callable[..., tuple[Path, Path]]
+    what: str, checkpoint: str, damage: Damage, whole: Whole, copy_of: Copy
 ) -> None:
     """Damage to inputs and caches is what `tests/kl/test_unseen.py` measures."""
     folder, reference = copy_of(checkpoint, damage)

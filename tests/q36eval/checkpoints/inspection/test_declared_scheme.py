@@ -8,7 +8,8 @@ import pytest
 from q36eval.checkpoints.inspection import Severity, inspect_checkpoint
 from q36eval.checkpoints.inspection.declared_scheme import declared_findings, named_scheme
 
-from . import tiny
+from .conftest import Copy, Whole
+from .damage import OWN_FILE
 
 KV_ALONE = {"quant_algo": None, "kv_cache_quant_algo": "FP8", "quantized_layers": {}}
 """What Model Optimizer exports where a recipe matched nothing (its pull request 2203)."""
@@ -39,15 +40,13 @@ def test_schemes_are_read_from_names(text: str, scheme: str | None) -> None:
 
 
 def by_rule(folder: Path, **given: object) -> dict[str, Severity]:
-    found = inspect_checkpoint(folder / "branch", folder / "reference", weights_workers=1, **given)  # type: ignore[arg-type]
+    found = inspect_checkpoint(folder, folder.parent / "reference", weights_workers=1, **given)  # type: ignore[arg-type]
     return {finding.rule: finding.severity for finding in found.findings}
 
 
-@pytest.fixture(scope="module")
-def plain(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("plain")
-    tiny.write("tiny-plain", folder)
-    return folder
+@pytest.fixture
+def plain(copy_of: Copy) -> Path:
+    return copy_of("tiny-plain")[0]
 
 
 @pytest.mark.parametrize("where", ["name", "option", "heading", "metadata"])
@@ -58,21 +57,19 @@ def test_nothing_quantized_is_blocked_where_a_scheme_is_declared(plain: Path, wh
         "name": "---\ndate: 2024-13-45\n---\nMade with FP8 in mind.",
         "option": "---\n" + "[" * 5000 + "\n---\n",
     }
-    (plain / "branch" / "README.md").write_text(cards.get(where, ""))
+    (plain / "README.md").write_text(cards.get(where, ""))
     named = {"its name": "tiny-NVFP4" if where == "name" else "release"}
     rules = by_rule(plain, named=named, scheme="NVFP4" if where == "option" else None)
     assert rules["declared-scheme-absent"] is Severity.BLOCKING
-    (plain / "branch" / "README.md").unlink()
+    (plain / "README.md").unlink()
     assert "declared-scheme-absent" not in by_rule(plain, named={"its name": "release"})
 
 
 def test_a_recipe_that_matched_nothing_and_left_a_quantized_cache_is_blocked_by_its_name(plain: Path) -> None:
     """Its configuration declares the cache alone, which some releases mean."""
-    own = plain / "branch" / "hf_quant_config.json"
-    own.write_text(json.dumps({"producer": {"name": "modelopt"}, "quantization": KV_ALONE}))
+    (plain / OWN_FILE).write_text(json.dumps({"producer": {"name": "modelopt"}, "quantization": KV_ALONE}))
     assert "declared-scheme-absent" not in by_rule(plain, named={"its name": "release"})
     assert by_rule(plain, named={"its name": "tiny-NVFP4"})["declared-scheme-absent"] is Severity.BLOCKING
-    own.unlink()
 
 
 def test_the_scheme_of_a_person_is_compared_with_what_is_stored() -> None:
@@ -88,9 +85,8 @@ def test_the_scheme_of_a_person_is_compared_with_what_is_stored() -> None:
     assert declared_findings({"its name": "FP8"}, None, None, None) == []
 
 
-def test_the_share_is_that_of_parameters(tmp_path: Path) -> None:
-    tiny.write("tiny-nvfp4", tmp_path)
-    found = inspect_checkpoint(tmp_path / "branch", tmp_path / "reference", weights_workers=1)
+def test_the_share_is_that_of_parameters(whole: Whole) -> None:
+    found = inspect_checkpoint(*whole("tiny-nvfp4"), weights_workers=1)
     quantized = sum(row.values for row in found.coverage if row.declared.startswith("NVFP4"))
     assert found.quantized_share == quantized / sum(row.values for row in found.coverage)
     assert 0 < found.quantized_share < 1

@@ -20,10 +20,9 @@ from q36eval.checkpoints.inspection.tokenizers import text_findings
 from q36eval.checkpoints.open_checkpoints import hold
 from q36eval.checkpoints.weights import index_weights
 
-from .conftest import Whole
+from .conftest import Copy, Whole
 from .damage import OWN_FILE, SANDBOX, WEIGHTS, Damage, Tensors, config, edit, edit_json, edit_tensors, one
 
-Copy = Callable[..., tuple[Path, Path]]
 Settings = dict[str, Any]
 O_PROJ, GATE = "model.layers.0.self_attn.o_proj", "model.layers.0.mlp.shared_expert_gate"
 UP, TWIN = "model.layers.0.mlp.experts.1.up_proj", "model.layers.0.mlp.experts.0.up_proj"

@@ -195,16 +195,11 @@ def test_one_router_left_out_is_the_only_finding(bf16_folder: Path, tmp_path: Pa
     assert (found.subject, found.section) == (ROUTER, Section.UNQUANTIZED)
 
 
-@pytest.fixture(scope="module")
-def awq_start(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def test_what_llm_compressor_smoothed_is_clean(tmp_path: Path) -> None:
     from golden_base import MICROSCALED, base_model
 
-    folder = tmp_path_factory.mktemp("awq") / "start"
-    base_model(**MICROSCALED).save_pretrained(folder)
-    return folder
-
-
-def test_what_llm_compressor_smoothed_is_clean(awq_start: Path, tmp_path: Path) -> None:
+    awq_start = tmp_path / "start"
+    base_model(**MICROSCALED).save_pretrained(awq_start)
     inspection = inspect_checkpoint(GOLDEN / "ct-awq", awq_start)
     assert not of_weights(inspection)
     assert advised(inspection)["smoothed"].startswith("Smoothed: 2 norms are divided")
