@@ -91,10 +91,8 @@ def declared_findings(
     if missing:
         message = f"--scheme declares {', '.join(missing)}, and the stored weights are {mixture_name(stored)}."
         findings.append(_finding(message))
-    if share is not None and share < LITTLE:
-        message = f"only {share:.1%} of the parameters are quantized."
-        severity = Severity.BLOCKING if NOT_EXCLUDED in rules else Severity.ADVISORY
-        findings.append(_finding(message, "little-quantized", severity))
+    if share is not None and share < LITTLE and NOT_EXCLUDED in rules:
+        findings.append(_finding(f"only {share:.1%} of the parameters are quantized.", "little-quantized"))
     return findings
 
 

@@ -167,7 +167,7 @@ def _blank(states: torch.Tensor, share: float) -> torch.Tensor:
 
 def _in_some_documents(asked: Asked, criterion: Criterion) -> Fault:
     """A catastrophe in so few documents that the mean stays inside its margin."""
-    share = 1.5 * criterion.margin.value if criterion.metric == "kl_max" else 0.05
+    share = 1.5 * criterion.margin.value if criterion.metric == "kl_max" else max(0.05, 3 * criterion.margin.value)
     wrong = part([item.key for item in asked.work.items], share)
     requests = {request.key for item in asked.work.items if item.key in wrong for request in item.scores}
 

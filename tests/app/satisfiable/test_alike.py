@@ -55,12 +55,14 @@ def test_what_neither_can_do_passes_no_shipped_policy(tokenizer: Any, tmp_path: 
         report = decide(policy, found)
         assert report.verdict is not Verdict.PASS, name
         compared = {c.id for c in policy.criteria if c.informative is not None and c.key in keys}
+        where_able = {c.id for c in policy.criteria if c.where_able}
         others = ("decisive_margin_ratio",)  # has no right and wrong; and there is no blessed run to compare with
         compared -= {c.id for c in policy.criteria if c.metric in others or c.margin.against == "blessed"}
         assert compared >= {"failures-structured", "failures-freeform"} & {c.id for c in policy.criteria}
         for result in report.criteria:
             if result.id in compared:
-                assert result.verdict is CriterionVerdict.NOT_MEASURED, (name, result.id, result.verdict)
+                unable = CriterionVerdict.NOT_JUDGED if result.id in where_able else CriterionVerdict.NOT_MEASURED
+                assert result.verdict is unable, (name, result.id, result.verdict)
                 assert "the reference solves" in result.reason
     # the same evidence where nothing is asked of the reference
     unasked = {result.id: result.verdict for result in decide(without_competence(SHIPPED["sandbox"]), found).criteria}

@@ -42,7 +42,10 @@ TOGETHER = {
     "must-pass-freeform": {"must-pass-structured"},  # the absolute prompts of free text are asked of both lanes
     "fixed-prompts-structured": {"fixed-prompts-freeform"},  # some prompts are asked of both lanes
     "fixed-prompts-freeform": {"fixed-prompts-structured"},
-    "kl-worst-documents": {"perplexity-worst-texts"},  # what diverges so far is as far from its perplexity
+    "kl": {"perplexity"},  # of the same texts, in `standard`
+    "perplexity": {"kl"},
+    # what diverges so far is as far from its perplexity; `standard` has few texts, whose mean moves with them
+    "kl-worst-documents": {"perplexity-worst-texts", "perplexity", "kl"},
     "kl-worst-tokens": {"perplexity-worst-texts"},
     "perplexity-worst-articles": {"perplexity"},  # articles are too few for a catastrophe that no mean shows
     "ruler-128k": {"ruler"},  # one of its lengths
