@@ -117,7 +117,7 @@ def test_a_damaged_branch_fails_the_job_after_its_reports_are_kept(
     inputs = {
         "branch": f"{damaged}\r\n",
         "policy": str(policy),
-        "options": "--skip=kl\n--skip=evals\n\n--skip=canaries\n",
+        "options": "--family=sandbox\n--skip=kl\n--skip=evals\n\n--skip=canaries\n",
         "state": str(tmp_path / "state"),
         "command": str(program),
     }
@@ -136,7 +136,7 @@ def test_hostile_inputs_are_only_ever_values(action: dict[str, Any], program: Pa
     hostile = "$(touch owned) `touch owned`; touch owned\" ' || touch owned * ${HOME} \\ --json"
     told = Runner(action, tmp_path, {"branch": hostile, "state": str(tmp_path / "s"), "command": str(program)})
     assert told.run() == [0, 2]
-    assert f"has no branch {hostile!r}" in told.log
+    assert f"has a branch {hostile!r}" in told.log
     assert told.outputs["steps.gate.outputs.verdict"] == "USAGE"
     # all others at once, and lines that would be outputs, or options of another gate
     names = set(action["inputs"]) - {"command", "state", "fail", "artifact-name", "retention-days"}

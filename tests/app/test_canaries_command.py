@@ -78,7 +78,7 @@ def test_check_names_every_bad_file_in_one_sentence(tmp_path: Path, capsys: Any)
 @pytest.mark.long
 def test_a_branch_is_measured_by_a_canary_of_ones_own(tmp_path: Path, capsys: Any) -> None:
     folder = own(tmp_path, "team")
-    assert run("canaries", "--branch", "int2-experts", "--canaries", folder, "--only", "team", "--json") == 0
+    assert run("canaries", "--branch", "sandbox/int2-experts", "--canaries", folder, "--only", "team", "--json") == 0
     body = json.loads(capsys.readouterr().out)
     assert {"run", "branch", "measurements", "failures", "canaries"} == set(body)
     assert (body["failures"], {each["metric"] for each in body["measurements"]} >= {"must_pass_flips"}) == ([], True)
