@@ -54,7 +54,7 @@ def constrained_text(rng: random.Random) -> ChatExample:
     as_list = rng.random() < 0.4
     form = pick(rng, list(words["bullets" if as_list else "sentences"]))
     values = {"word": pick(rng, words["words"]), "banned": pick(rng, words["banned"])}
-    values |= {"first": pick(rng, words["firsts"]), "most": str(step_number(rng, 30, 60, 2))}
+    values |= {"first": pick(rng, words["firsts"]), "most": str(step_number(rng, 40, 60, 2))}
     named: dict[str, Any] = {"contains": [values["word"]], "lacks": [values["banned"]]}
     named |= {"first_word": values["first"], "max_words": int(values["most"])}
     offered = ["contains", "lacks", "max_words"] if as_list else list(words["demands"])
