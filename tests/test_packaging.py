@@ -128,8 +128,8 @@ def test_the_wheel_holds_all_data_but_the_weights(wheel: Path) -> None:
         (["policy", "list", "--json"], 0, ["pre-check", "release", "sandbox", "extended"]),
         (["branches", "fp8-head", "--family", "qwen3.6-35b-a3b"], 0, ["FP8_BLOCK"]),
         (["canaries", "list"], 0, ["json-flat-must-pass"]),
-        (["drift", "--branch", "fp8-head"], 3, ["No finished run"]),
-        (["gate", "--branch", "fp8-head"], 2, ["q36eval sandbox build"]),
+        (["drift", "--branch", "sandbox/fp8-head"], 3, ["No finished run"]),
+        (["gate", "--branch", "sandbox/fp8-head"], 2, ["q36eval sandbox build"]),
         (["sandbox", "build", "bf16", "--from", str(ROOT)], 0, ["fetched/bf16"]),
     ],
     ids=lambda value: "-".join(value[:3]) if isinstance(value, list) else "",
@@ -159,7 +159,7 @@ def test_folders_of_our_names_in_the_current_folder_are_not_imported(site: Path,
     for name in ("app", "kl", "evals"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "__init__.py").write_text("raise SystemExit('not ours')\n")
-    done = q36eval(site, tmp_path, "branches")
+    done = q36eval(site, tmp_path, "branches", "--family", "sandbox")
     assert done.returncode == 0, done.stderr
     assert "fp8-head" in done.stdout
 
