@@ -35,8 +35,6 @@ if TYPE_CHECKING:
 app = typer.Typer()
 
 DRAWS_SHOWN = 3
-ANY_FAMILYS_SUITE = "standard"
-"""What is listed where no family is chosen."""
 
 
 @app.callback(invoke_without_command=True)
@@ -114,12 +112,12 @@ def list_canaries(
     """
     if canary is not None:
         return _show(canary, own, draws, as_json)
-    from q36eval.canaries.specification import draws_per_family, load_specs
+    from q36eval.canaries.specification import STANDARD, draws_per_family, load_specs
     from q36eval.run.suites import named_canaries
 
     paths = Paths.default()
     chosen = chosen_family(family, paths)
-    asked = suite or (ANY_FAMILYS_SUITE if chosen is None else chosen.suite)
+    asked = suite or (STANDARD if chosen is None else chosen.suite)
     named = named_canaries(asked, paths)
     specs = load_specs(own=own, skills=None, n=draws_per_family(asked, named), named=named)
     rows = [_row(spec, chosen) for spec in specs]

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import yaml
 
-from q36eval.checkpoints.inspection.findings import Finding, Section, Severity
+from q36eval.checkpoints.inspection.findings import Finding, Section
 from q36eval.schemes import mixture_name, parts_of
 
 MOST_BYTES = 2**16
@@ -18,7 +18,7 @@ MOST_BYTES = 2**16
 NOT_EXCLUDED = "unquantized-and-not-excluded"
 """The rule of weights that are stored plain and declared quantized."""
 LITTLE = 0.25
-"""Below this share of quantized parameters a reader is told: most recipes quantize nine tenths."""
+"""Below this share of quantized parameters a recipe matched too little, where plain weights are declared quantized."""
 _SCHEME = re.compile(
     r"(?<![a-z0-9])((?:nvfp4|mxfp[468]|fp[48])(?:a\d+|[-_]?dynamic)?|int[2-8]|w[1-8]a(?:fp)?(?:4|8|16)|nf4|gptq|awq|hqq|bnb|"
     r"exl[23]|auto-?round|[2-8]-?bit|iq[1-4]_\w+|q[2-8]_\w+)(?![a-z0-9])",
@@ -96,5 +96,5 @@ def declared_findings(
     return findings
 
 
-def _finding(message: str, rule: str = "declared-scheme-absent", severity: Severity = Severity.BLOCKING) -> Finding:
-    return Finding(section=Section.COVERAGE, rule=rule, severity=severity, subject="the checkpoint", message=message)
+def _finding(message: str, rule: str = "declared-scheme-absent") -> Finding:
+    return Finding(section=Section.COVERAGE, rule=rule, subject="the checkpoint", message=message)
