@@ -3,6 +3,7 @@
 import os
 from collections.abc import Callable, Iterator
 from functools import partial
+from pathlib import Path
 from types import MethodType
 from typing import Annotated, Any
 
@@ -12,6 +13,7 @@ from q36eval.app.cli.engine_options import argument_names
 from q36eval.app.cli.options import Quiet, given_options, remark
 from q36eval.config import Paths, Project
 from q36eval.config.paths import HISTORY, STATE
+from q36eval.config.project import names_a_program
 from q36eval.engines import EngineOptions, opens_checkpoints
 from q36eval.engines.base import ENGINE_ARG
 from q36eval.errors import UsageError
@@ -68,11 +70,23 @@ def _invoke_with_project(command: Any, invoke: Callable[[Any], Any], names: tupl
     for parameter in command.params:
         key = PROJECT_KEYS.get(parameter.name, parameter.name)
         if parameter.name in names and parameter.name not in held_back and (value := getattr(project, key)):
+            if key == "engine_arguments":
+                _check_own(project.file, value)
             context.params[parameter.name] = parameter.process_value(context, value)
             used.append(key)
     if used:
         remark(f"{project.file} gives {', '.join(used)}.")
     return invoke(context)
+
+
+def _check_own(file: Path | None, arguments: tuple[str, ...]) -> None:
+    """Refuse another Python, and vLLM's own arguments, which name classes and remote code."""
+    own = {option.name for option in EngineOptions.described().values()}
+    for argument in arguments:
+        name = argument.partition("=")[0].strip().replace("-", "_")
+        if names_a_program(argument) or name not in own:
+            said = f"{name} may not be set there; give it on the command line."
+            raise UsageError("file-invalid", f"The project file {file} is wrong at engine_arguments: {said}")
 
 
 def _names_another_family(context: Any, project: Project) -> bool:

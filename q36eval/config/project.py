@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Self
 
-from pydantic import Field, PrivateAttr, field_validator, model_validator
+from pydantic import Field, PrivateAttr, model_validator
 
 from q36eval.config.answer_budgets import Written
 from q36eval.config.family import Sha256
@@ -48,18 +48,6 @@ class Project(Written):
         if self.reference is not None and self.reference_pack is not None:
             raise ValueError("give either reference or reference_pack")
         return self
-
-    @field_validator("engine_arguments")
-    @classmethod
-    def _runs_no_program(cls, arguments: tuple[str, ...]) -> tuple[str, ...]:
-        from q36eval.engines import EngineOptions
-
-        own = {option.name for option in EngineOptions.described().values()}
-        for argument in arguments:  # vLLM's own arguments name classes and remote code
-            name = argument.partition("=")[0].strip().replace("-", "_")
-            if names_a_program(argument) or name not in own:
-                raise ValueError(f"{name} may not be set here; give it on the command line")
-        return arguments
 
     @property
     def file(self) -> Path | None:

@@ -102,7 +102,7 @@ def test_paths_count_from_the_file_and_names_stay(project: Path, monkeypatch: py
 def test_a_malformed_file_is_refused_by_name_and_key(text: str, said: str, project: Path) -> None:
     (project / "bf16").mkdir()
     (project / "q36eval.yaml").write_text(text)
-    ended = q36eval("branches", state=project.parent / "state")
+    ended = q36eval("gate", "--branch=x/y", "--plan", state=project.parent / "state")
     assert (ended.returncode, code_of(ended)[:5]) in ((2, "file-"), (2, "yaml-")), ended.stderr
     assert str(project / "q36eval.yaml") in ended.stderr
     assert said in ended.stderr
