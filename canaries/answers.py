@@ -118,14 +118,14 @@ def branch_answer(case: Case, error: str | None, generated: Generated | None) ->
     return judged_answer(case, generated.text, generated.finish_reason, len(generated.token_ids))
 
 
-def reference_answer(case: Case, reference: Digest) -> Answer:
-    """The reference's captured answer, with those that it gave in other batches."""
+def reference_answer(case: Case, reference: Digest, *, again: bool = True) -> Answer:
+    """The reference's captured answer, with those that it gave in other batches; a right one was asked `again`."""
     if reference.error is not None:
         return Answer(score=None, error=reference.error)
     values = reference.values
     answer = judged_answer(case, values["text"], values["finish_reason"], len(values["token_ids"]))
     repeats = values.get("repeats")
-    if case.must_pass and not repeats and answer.error is None:
+    if again and case.must_pass and not repeats and answer.score == 1.0:
         return Answer(
             score=None,
             error="the reference's answers in other batches are missing",

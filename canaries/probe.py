@@ -174,7 +174,7 @@ class CanaryProbe(Probe):
     # -- the second step
 
     def follow_up(self, item: WorkItem, first: Digest) -> FollowUp:
-        """Teacher-forcing on the reference's answer; a must-pass prompt is also asked of the reference twice more."""
+        """Teacher-forcing on the reference's answer; a must-pass prompt that it answers right is asked twice more."""
         question = self._questions[item.key]
         request = question.reference.request
         if request is None:
@@ -197,10 +197,11 @@ class CanaryProbe(Probe):
                     whole=tuple(sorted({token.position for token in decisive if token.wrong})),
                 ),
             )
-        return FollowUp(scores=scores, repeats=self._repeats(item.key))
+        first_answer = reference_answer(question.case, first, again=False)
+        return FollowUp(scores=scores, repeats=self._repeats(item.key) if first_answer.score == 1.0 else ())
 
     def _repeats(self, key: str) -> tuple[GenerationRequest, ...]:
-        """A must-pass prompt once more, among `SMALL_BATCH` of them, and alone; nothing of a family's question."""
+        """A must-pass prompt once more, among `SMALL_BATCH` or fewer, and alone; nothing of a family's question."""
         question = self._questions[key]
         request = question.reference.request
         if request is None or not question.case.must_pass:

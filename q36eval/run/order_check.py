@@ -1,8 +1,9 @@
 """Whether an engine still answers as it did: the first items are evaluated again once everything else was.
 
 Items that come last see an engine that has run for hours. Was it another engine by then, its answers say nothing of the
-branch. An engine that repeats itself bit for bit must give every answer again. Of any other only scores are compared,
-since its texts part at near ties, and so many may differ as its own scatter explains.
+branch. An engine that repeats itself bit for bit must give every answer again: a few short ones show whether it does.
+Of any other only scores are compared, since its texts part at near ties, and so many may differ as its own scatter
+explains.
 """
 
 from collections.abc import Collection, Iterator, Sequence
@@ -18,6 +19,8 @@ from q36eval.run.items import MISSING, Work, finished_items, known_of
 from q36eval.stats import DEFAULT_LEVEL, proportion_interval
 
 ITEMS = 64
+FEW = 8
+"""Items where the engine is deterministic."""
 AMONG = 4
 """They are chosen among so many times as many."""
 
@@ -30,13 +33,16 @@ STATED_RATE = 0.06
 an engine that alone changes more cannot tell such a branch from its reference."""
 
 
-def first_answered(outcomes: Sequence[ItemOutcome]) -> list[ItemOutcome]:
+def first_answered(outcomes: Sequence[ItemOutcome], *, deterministic: bool) -> list[ItemOutcome]:
     """First items that the branch answered, in the order of evaluation; texts that are only scored are no answers.
 
-    Of choices those that the reference is surest of: near ties are evaluated first, and would flip by themselves.
+    Where the engine is deterministic, those of the shortest answers. Else, of choices, those that the reference is
+    surest of: near ties are evaluated first, and would flip by themselves.
     """
     answered = (o for o in outcomes if o.branch.error is None and o.branch.score is not None)
     first = [outcome for outcome in answered if outcome.branch.text is not None][: AMONG * ITEMS]
+    if deterministic:
+        return sorted(first[: AMONG * FEW], key=lambda outcome: len(outcome.branch.text or ""))[:FEW]
     surest = sorted(range(len(first)), key=lambda place: (-_reference_margin(first[place]), place))[:ITEMS]
     return [first[place] for place in sorted(surest)]
 
@@ -71,11 +77,11 @@ def check_order(
 
     `outcomes` are the probe's own in the order of evaluation. The batches are those of the first time.
     """
-    first = first_answered(outcomes)
+    deterministic = engine.deterministic
+    first = first_answered(outcomes, deterministic=deterministic)
     if work.failed is not None or work.probe.name not in PROBES or not first:
         return None
     progress.stage("evaluating the first items again", len(first))
-    deterministic = engine.deterministic
     again = {}
     for outcome in _evaluated_again(engine, work, {outcome.item_key for outcome in first}, captures):
         again[outcome.item_key, outcome.group] = outcome.branch

@@ -13,7 +13,7 @@ from q36eval.engines import Generated, GenerationRequest
 from q36eval.gate import decide
 from q36eval.probes import Digest, ItemResults, Probe, WorkItem
 from q36eval.records import Answer, ItemOutcome, Lane, Measurement, ProbeName, Verdict
-from q36eval.run.order_check import FALSE_ALARMS, ITEMS, PROBES, STATED_RATE, most_disagreements
+from q36eval.run.order_check import FALSE_ALARMS, FEW, ITEMS, PROBES, STATED_RATE, most_disagreements
 from tests.q36eval.gate.evidence import accuracy, only
 from tests.q36eval.run.runner import CountingEngine, MemorySink, outcome
 from tests.q36eval.run.runner import run as run_with
@@ -84,18 +84,18 @@ def drift(sink: MemorySink) -> Measurement:
 def test_a_steady_engine_is_asked_the_first_items_once_more_in_their_batches() -> None:
     engine = WearyEngine()
     found = run(engine)
-    assert engine.asked[100:] == engine.asked[:ITEMS]
-    assert engine.batches[100:] == engine.batches[:ITEMS], "a deterministic engine repeats itself in the same batches"
-    assert (drift(found).value, drift(found).reference_value, drift(found).counts.scored) == (0.0, 0.0, ITEMS)
+    assert engine.asked[100:] == engine.asked[:FEW]
+    assert engine.batches[100:] == engine.batches[:FEW], "a deterministic engine repeats itself in the same batches"
+    assert (drift(found).value, drift(found).reference_value, drift(found).counts.scored) == (0.0, 0.0, FEW)
     assert not found.failures
     report = decide(POLICY, found.measurements, failures=found.failures)
     assert (report.verdict, report.exit_code) == (Verdict.PASS, 0)
     assert [result.id for result in report.criteria] == ["right"]
 
 
-@pytest.mark.parametrize("tired_after", [40, 100, 163])
+@pytest.mark.parametrize("tired_after", [40, 100, 107])
 def test_an_engine_that_tires_is_not_measured_whatever_its_branch_then_looks_like(tired_after: int) -> None:
-    """From 40 on, 60 of 100 answers are wrong, which would be a FAIL; from 100 or 163 on the branch is flawless."""
+    """From 40 on, 60 of 100 answers are wrong, which would be a FAIL; from 100 or 107 on the branch is flawless."""
     found = run(WearyEngine(tired_after))
     report = decide(POLICY, found.measurements, failures=found.failures)
     assert (report.verdict, report.exit_code) == (Verdict.INCONCLUSIVE, 4)
@@ -123,7 +123,7 @@ def test_other_words_count_where_the_engine_is_deterministic_and_only_there() ->
 
 
 def test_an_engine_that_answers_no_more_is_trouble_and_one_that_never_did_is_not_checked() -> None:
-    found = run(WearyEngine(163, wrong=""))
+    found = run(WearyEngine(107, wrong=""))
     assert (drift(found).value, drift(found).counts.errored) == (0.0, 1)
     assert decide(POLICY, found.measurements, failures=found.failures).exit_code == 4
     found = run(WearyEngine(0, wrong=""))
@@ -136,11 +136,11 @@ def test_a_short_run_and_a_resumed_one_are_checked_too() -> None:
     begun = MemorySink(items=run(WearyEngine()).items[:70])
     engine = WearyEngine()
     resumed = run(engine, sink=begun)
-    assert len(engine.asked) == 30 + ITEMS
+    assert len(engine.asked) == 30 + FEW
     assert drift(resumed).value == 0.0
     tired = run(WearyEngine(30), sink=MemorySink(items=begun.items[:70]))
-    assert drift(tired).value == ITEMS
-    assert re.search(r"of the first 64 items 64 came out otherwise", tired.failures[0].reason)
+    assert drift(tired).value == FEW
+    assert re.search(r"of the first 8 items 8 came out otherwise", tired.failures[0].reason)
 
 
 def test_a_noisy_engine_is_let_be_and_a_changed_one_is_found() -> None:
