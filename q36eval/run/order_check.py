@@ -78,6 +78,9 @@ def check_order(
     `outcomes` are the probe's own in the order of evaluation. The batches are those of the first time.
     """
     deterministic = engine.deterministic
+    if deterministic and outcomes:  # in one batch, which is evaluated whole
+        places = {item.key: (item.stage, item.block) for item in work.items}
+        outcomes = [each for each in outcomes if places[each.item_key] == places[outcomes[0].item_key]]
     first = first_answered(outcomes, deterministic=deterministic)
     if work.failed is not None or work.probe.name not in PROBES or not first:
         return None
