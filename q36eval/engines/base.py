@@ -276,7 +276,8 @@ class GenerationRequest:
     Greedy at temperature 0, else sampled from the nucleus that holds `top_p` (of the `top_k` likeliest, where that is
     not 0), after `presence_penalty` was taken from the logit of every token answered before. An engine's random numbers
     for a request come from its `seed` and `key` alone, whatever other requests there are: two deployments draw the same
-    numbers for the same request, and `coupling` says what becomes of them.
+    numbers for the same request, and `coupling` says what becomes of them. One that is not `needed` fills its
+    batch: its answer is dropped, so it may end early.
     """
 
     key: str
@@ -291,6 +292,7 @@ class GenerationRequest:
     top_k: int = 0
     presence_penalty: float = 0.0
     coupling: Coupling = "inverse_cdf"
+    needed: bool = True
 
 
 @dataclass(frozen=True)

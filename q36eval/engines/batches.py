@@ -185,8 +185,14 @@ def _chunk_chain(sequence: Sequence[int]) -> list[int]:
 
 
 def with_news(batches: Iterable[Batch], known: Collection[str]) -> Iterator[Any]:
-    """The batches that hold a request whose key is not `known`: each is computed whole, or not at all."""
-    return (batch for batch in batches if any(request.key not in known for request in batch))
+    """The batches that hold a request whose key is not `known`: all rows of each are computed, or none."""
+    for batch in batches:
+        if any(request.key not in known for request in batch):
+            yield [_filling(request) if request.key in known else request for request in batch]
+
+
+def _filling(request: Request) -> Request:
+    return replace(request, needed=False) if isinstance(request, GenerationRequest) else request
 
 
 class BatchedEngine(Engine):

@@ -29,8 +29,11 @@ def decode(
     samplers: Sequence[Sampler | None] | None = None,
     cache: Any = None,
     memory: StepMemory | None = None,
+    needed: Sequence[bool] | None = None,
 ) -> list[list[int]]:
     """The continuation of every prompt, up to and including its first stop id or `budgets[i]` tokens.
+
+    It ends once the `needed` rows end, by default all; the others' answers are then cut.
 
     A row without a sampler takes the argmax. Prompts are left-padded to one width. Without samplers this is what
     transformers' `generate` with `do_sample=False` answers, for less work.
@@ -78,7 +81,7 @@ def decode(
                 if (sampler := samplers[row]) is not None:
                     sampler.took(token)
         live = [at for at, row in enumerate(rows) if not _finished(answers[row], budgets[row], stop_ids)]
-        if not live:
+        if not any(needed is None or needed[rows[at]] for at in live):
             return answers
         if len(live) <= (1 - SHED_SHARE) * len(rows):
             kept = torch.tensor(live, device=device)

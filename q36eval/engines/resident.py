@@ -342,7 +342,8 @@ class ResidentEngine(BatchedEngine):
             prompts = [prompt[ahead:] for prompt in prompts]
         samplers = [_sampler_of(request) for request in batch]
         stop_ids, padding = frozenset(self._stop_ids), padding_id(self.tokenizer)
-        answers = decode(self._model, prompts, budgets, stop_ids, padding, samplers, cache, self._step_memory)
+        needed, memory = [request.needed for request in batch], self._step_memory
+        answers = decode(self._model, prompts, budgets, stop_ids, padding, samplers, cache, memory, needed)
         return [
             replace(finished(self.tokenizer, stop_ids, request, tokens), rows=len(batch))
             for request, tokens in zip(batch, answers, strict=True)

@@ -211,7 +211,9 @@ def test_a_batch_that_is_resumed_tells_what_its_known_rows_took(workers: int, mo
     (answer,) = engine.generate([*known, new], known={request.key for request in known})
     assert answer.request == new
     assert answer.repeated_seconds > answer.seconds, "three rows of four"
-    assert all(answer.repeated_seconds == 0 for answer in engine.generate([*known, new]))
+    whole = list(engine.generate([*known, new]))
+    assert all(answer.repeated_seconds == 0 for answer in whole)
+    assert [each.token_ids for each in whole if each.request == new] == [answer.token_ids]
 
 
 def test_only_a_batch_size_that_is_asked_for_is_part_of_the_identity() -> None:
