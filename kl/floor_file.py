@@ -44,11 +44,6 @@ class FloorFigures(Record):
     kl_p99: float
     kl_max: float
 
-    @property
-    def perplexity_ratio(self) -> float:
-        """Perplexity perturbed / perplexity of the reference."""
-        return math.exp(self.nll_shift)
-
     def loss(self, metric: str) -> float:
         """The floor of a metric in its `floor_unit`: how far it moved, whichever way."""
         return {

@@ -141,17 +141,6 @@ def located(name: HubName) -> Snapshot | None:
         return None
 
 
-def needed_bytes(name: HubName) -> int:
-    """How many bytes `fetch` would download now; raises as `fetch`."""
-    cache = _Cache.of(name)
-    commit, is_online = _commit(cache, lambda sentence: None)
-    if not is_online:
-        _kept(cache, commit)
-        return 0
-    _, needed = needed_files(name, _listing(cache, commit))
-    return sum(cache.contents(cache.missing(commit, needed)).values())
-
-
 @dataclass(frozen=True)
 class RepositoryFile:
     """A file of a commit: the name that its content has in the cache, and its size in bytes, None if it is unknown."""

@@ -6,14 +6,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from q36eval.app.cli.engine_options import engine_options
-from q36eval.app.cli.one_probe import exit_code, measured, request_of, run_body
+from q36eval.app.cli.one_probe import measure_alone, request_of
 from q36eval.app.cli.options import (
     BRANCH_HELP,
     CHECKPOINT,
     FamilyOption,
     JsonOption,
     OwnCanaries,
-    Quiet,
     ReferenceOption,
     ReferencePackOption,
     SuiteOption,
@@ -75,22 +74,17 @@ def canaries(
 
     from q36eval.app.cli.canaries_report import print_summary
 
-    paths, asked = Paths.default(), (branch, family, reference, reference_pack, suite)
+    asked = (branch, family, reference, reference_pack, suite)
     chosen = CanaryChoice(own=own, only=tuple(only or ()), draws=draws)
     request = request_of(ProbeName.CANARIES, *asked, engine=engine, canaries=chosen)
-    run, history = measured(request, paths)
-    if as_json:
-        print_json(_body(run, history))
-    elif not Quiet.wanted:
-        print_summary(run, history)
-    return exit_code(run, history)
+    return measure_alone(request, as_json=as_json, body=_body, summary=print_summary)
 
 
 def _body(run: "RunRecord", history: "History") -> dict[str, Any]:
     from q36eval.app.cli.canaries_report import canary_run
     from q36eval.app.figures.canaries import canaries_json
 
-    return run_body(run, history) | {"canaries": canaries_json(canary_run(run, history))}
+    return {"canaries": canaries_json(canary_run(run, history))}
 
 
 @app.command("list")

@@ -1,20 +1,17 @@
 """`q36eval evals`: the lm-eval suites alone. They measure and do not decide."""
 
 from q36eval.app.cli.engine_options import engine_options
-from q36eval.app.cli.one_probe import exit_code, measured, request_of, run_body
+from q36eval.app.cli.one_probe import measure_alone, request_of
 from q36eval.app.cli.options import (
     FamilyOption,
     JsonOption,
     MaxItems,
     OneBranch,
     PlanOption,
-    Quiet,
     ReferenceOption,
     ReferencePackOption,
     SuiteOption,
-    print_json,
 )
-from q36eval.config.paths import Paths
 from q36eval.engines import EngineOptions
 from q36eval.records import ProbeName
 
@@ -37,15 +34,6 @@ def evals(
     """
     from q36eval.app.cli.evals_report import evals_body, print_summary
 
-    paths, asked = Paths.default(), (branch, family, reference, reference_pack, suite)
+    asked = (branch, family, reference, reference_pack, suite)
     request = request_of(ProbeName.EVALS, *asked, engine=engine, max_items=max_items)
-    if plan:
-        from q36eval.app.cli.plan_command import show_runs
-
-        return show_runs([request], paths, as_json=as_json)
-    run, history = measured(request, paths)
-    if as_json:
-        print_json(run_body(run, history) | evals_body(run, history))
-    elif not Quiet.wanted:
-        print_summary(run, history)
-    return exit_code(run, history)
+    return measure_alone(request, as_json=as_json, body=evals_body, summary=print_summary, plan=plan)

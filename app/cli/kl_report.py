@@ -21,26 +21,26 @@ _SPACE = "\ue000"
 """Stands for a space while the text is made harmless, which would join runs of them; for private use, so in no text."""
 
 
-def _files(run: "RunRecord", paths: Paths) -> tuple[Path | None, list["WorstToken"]]:
+def _files(run: "RunRecord") -> tuple[Path | None, list["WorstToken"]]:
     """A run's tokens file, if it was written, and its worst tokens."""
     from q36eval.token_files import TOKENS, WORST, read_worst
 
-    tokens, worst = (paths.tokens(run.id) / name for name in (TOKENS, WORST))
+    tokens, worst = (Paths.default().tokens(run.id) / name for name in (TOKENS, WORST))
     return tokens if tokens.is_file() else None, read_worst(worst) if worst.is_file() else []
 
 
-def print_summary(run: "RunRecord", history: "History", paths: Paths) -> None:
+def print_summary(run: "RunRecord", history: "History") -> None:
     """Headline, breakdowns, worst tokens, where every token is, and what was not measured."""
-    tokens, worst = _files(run, paths)
+    tokens, worst = _files(run)
     where = [] if tokens is None else [f"every token: {tokens}"]
     print_run(run, history, [*_parts(KLFigures(history.measurements(run.id)), worst), *where])
 
 
-def kl_body(run: "RunRecord", paths: Paths) -> dict[str, Any]:
+def kl_body(run: "RunRecord", history: "History") -> dict[str, Any]:
     """What `--json` holds beside the measurements: where every token is, and the worst ones."""
     import json
 
-    tokens, worst = _files(run, paths)
+    tokens, worst = _files(run)
     return {
         "tokens": None if tokens is None else str(tokens),
         "worst_tokens": [json.loads(token.model_dump_json()) for token in worst],

@@ -1,10 +1,11 @@
 """What `kl`, `evals` and `canaries` share: the request for one probe alone, its run, exit code and JSON document."""
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from q36eval.app.cli.options import note, open_history, resolve_reference, show_targets, texts_of
+from q36eval.app.cli.options import Quiet, note, open_history, print_json, resolve_reference, show_targets, texts_of
 from q36eval.app.cli.streams import kept_in_history
 from q36eval.app.derived_family import FLOOR_DOCUMENTS
 from q36eval.app.targets import DerivedFamily, family_of, project_template, resolve
@@ -52,19 +53,30 @@ def request_of(
     )
 
 
-def measured(request: Request, paths: Paths) -> "tuple[RunRecord, History]":
-    """Measure it, with the progress shown."""
+def measure_alone(
+    request: Request,
+    *,
+    as_json: bool,
+    body: "Callable[[RunRecord, History], dict[str, Any]]",
+    summary: "Callable[[RunRecord, History], None]",
+    plan: bool = False,
+) -> int:
+    """Measure it with the progress shown, then print the summary, or the body as JSON: 4 where anything is missing."""
+    from q36eval.app.cli.plan_command import show_runs
     from q36eval.app.cli.progress import ConsoleProgress
     from q36eval.run.measure import measure
 
+    paths = Paths.default()
+    if plan:
+        return show_runs([request], paths, as_json=as_json)
     kept_in_history()
     history = open_history(paths, writing=True)
     with ConsoleProgress() as progress:
-        return measure(request, paths, history, progress), history
-
-
-def exit_code(run: "RunRecord", history: "History") -> int:
-    """0 where everything was measured, 4 where not."""
+        run = measure(request, paths, history, progress)
+    if as_json:
+        print_json(run_body(run, history) | body(run, history))
+    elif not Quiet.wanted:
+        summary(run, history)
     measurements, failures = history.measurements(run.id), history.failures(run.id)
     whole = bool(measurements) and not failures and not any(m.counts.errored for m in measurements)
     return int(ExitCode.PASS if whole else ExitCode.NOT_MEASURED)
