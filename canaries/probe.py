@@ -250,7 +250,8 @@ class CanaryProbe(Probe):
     def know_reference(self, items: Sequence[WorkItem], digests: Mapping[str, Digest]) -> Sequence[WorkItem]:
         """Count what the reference can do, and which prompts stay on the absolute list.
 
-        The items are as they were, but the branch is asked nothing of those that are left out (`where_able`).
+        The items are as they were, but what is left out (`where_able`) only fills the branch's batches, whose answers
+        are then those of the reference's batches.
         """
         known = {item.key: self._planned_item(item, digests[item.key]) for item in items if item.key in digests}
         self._planned = tuple(known.values())
@@ -259,7 +260,11 @@ class CanaryProbe(Probe):
             able = {of.name for of, most in solved if 2 * most >= of.items}
             drawn = {key: item.canary for key, item in known.items() if not self._questions[key].case.must_pass}
             self._left_out = frozenset(key for key, canary in drawn.items() if canary not in able)
-        return [replace(item, generations=(), scores=()) if item.key in self._left_out else item for item in items]
+        return [self._filling(item) if item.key in self._left_out else item for item in items]
+
+    @staticmethod
+    def _filling(item: WorkItem) -> WorkItem:
+        return replace(item, scores=(), generations=tuple(replace(one, needed=False) for one in item.generations))
 
     def in_own_template(self, items: Sequence[WorkItem], tokenizer: Any) -> OwnPrompts:
         """The same questions as the branch's template writes them, and its texts before the reference's answers."""

@@ -74,14 +74,15 @@ def finished_items(
 
     What is done is named to the engine too, so that its batches are those of an uninterrupted run. A request that
     errored is made again in a batch of other errored ones before its error stands; `retried` is called each time. An
-    item without requests is finished at once: its probe knows why there was nothing to request.
+    item without requests that are needed is finished at once: its probe knows why.
     """
     waiting: dict[str, _Pending] = {}
     items = [(work, item) for work in works for item in work.of_round(place)]
     for work, item in items:
         if item.key not in work.done:
-            entry = _Pending(work, item, len(item.scores) + len(item.generations))
-            for key in [request.key for request in item.scores] + [request.key for request in item.generations]:
+            answered = [request.key for request in item.generations if request.needed]
+            entry = _Pending(work, item, len(item.scores) + len(answered))
+            for key in [*(request.key for request in item.scores), *answered]:
                 if key in waiting:
                     raise ValueError(f"two requests of the {work.probe.name} probe have the same key {key!r}")
                 waiting[key] = entry

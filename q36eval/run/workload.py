@@ -165,7 +165,7 @@ def _stage(deployment: str, name: str, work: Work, plan: MemoryPlan | None) -> S
     """Of the items of a work that are not done; batches are whole, so what is done may be computed once more."""
     done = [item for item in work.items if item.key in work.done]
     known = {request.key for item in done for request in item.scores}
-    known |= {request.key for item in done for request in item.generations}
+    known |= {one.key for item in work.items for one in item.generations if item.key in work.done or not one.needed}
     scores = [request for item in work.items for request in item.scores]
     answers = [request for item in work.items for request in item.generations]
     new_scores = [request for request in scores if request.key not in known]

@@ -147,8 +147,10 @@ def test_margins_that_are_no_numbers_give_no_figure() -> None:
 
 @pytest.mark.parametrize("repeats", [None, []])
 def test_a_must_pass_prompt_of_which_no_repeat_is_known_is_errored(repeats: list[Any] | None) -> None:
-    values = {"text": "nevím", "finish_reason": "stop", "token_ids": [5], "repeats": repeats}
+    values = {"text": CASES[NEAR].answer, "finish_reason": "stop", "token_ids": [5], "repeats": repeats}
     assert reference_answer(CASES[NEAR], Digest(values=values)).error is not None
+    wrong = reference_answer(CASES[NEAR], Digest(values=values | {"text": "nevím"}))
+    assert (wrong.error, wrong.score) == (None, 0.0), "only a right one is asked again"
 
 
 def test_a_must_pass_prompt_is_asked_of_the_reference_among_four_and_alone(tokenizer: Any) -> None:
@@ -157,10 +159,12 @@ def test_a_must_pass_prompt_is_asked_of_the_reference_among_four_and_alone(token
     own = specs[0].model_copy(update={"id": "own-one", "must_pass": [first]})
     probe = CanaryProbe(specs, own=[own])
     items = probe.plan(tokenizer)
-    requests = [request for item in items for request in probe.follow_up(item, Digest()).repeats]
+    requests = [request for item in items for request in probe._repeats(item.key)]
     assert len({request.key for request in requests}) == len(requests)
     rows = Counter(request.group for request in requests)
     assert sorted(rows.values()) == [1] * 7 + [4] * 3
+    wrong = Digest(values={"text": "nevím", "finish_reason": "stop", "token_ids": [5], "end_id": None})
+    assert not any(probe.follow_up(item, wrong).repeats for item in items)
     assert {item.key + ending for item in items for ending in ("/four", "/alone")} <= {r.key for r in requests}
 
 
