@@ -212,7 +212,8 @@ def show_targets(branches: Iterable[Target], reference: Target | None = None) ->
     for role, target in (*(("Branch", branch) for branch in branches), ("Reference", reference)):
         if target is not None:
             name = "" if target.name == str(target.folder) else f" {target.name}"
-            remark(f"{role}{name}: {target.place}")
+            is_reference = target is not reference and reference is not None and target.place == reference.place
+            remark(f"{role}{name}: {target.place}{', which is the reference' if is_reference else ''}")
 
 
 def texts_of(family: Family, suite: str | None, corpus: Path | None, paths: Paths) -> tuple[str, Path | None]:
