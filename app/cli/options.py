@@ -212,7 +212,7 @@ def show_targets(branches: Iterable[Target], reference: Target | None = None) ->
     for role, target in (*(("Branch", branch) for branch in branches), ("Reference", reference)):
         if target is not None:
             name = "" if target.name == str(target.folder) else f" {target.name}"
-            is_reference = target is not reference and reference is not None and target.place == reference.place
+            is_reference = role == "Branch" and reference is not None and target.place == reference.place
             remark(f"{role}{name}: {target.place}{', which is the reference' if is_reference else ''}")
 
 

@@ -6,7 +6,7 @@ Of any other only scores are compared, since its texts part at near ties, and so
 explains.
 """
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from scipy.special import bdtrc
 
@@ -33,15 +33,17 @@ STATED_RATE = 0.06
 an engine that alone changes more cannot tell such a branch from its reference."""
 
 
-def first_answered(outcomes: Sequence[ItemOutcome], *, deterministic: bool) -> list[ItemOutcome]:
+def first_answered(outcomes: Sequence[ItemOutcome], places: Mapping[str, tuple[str, int]] | None) -> list[ItemOutcome]:
     """First items that the branch answered, in the order of evaluation; texts that are only scored are no answers.
 
-    Where the engine is deterministic, those of the shortest answers. Else, of choices, those that the reference is
-    surest of: near ties are evaluated first, and would flip by themselves.
+    Where the engine is deterministic, which `places` says, those of the shortest answers in the first round, since a
+    batch is evaluated whole. Else, of choices, those that the reference is surest of: near ties are evaluated first,
+    and would flip by themselves.
     """
     answered = (o for o in outcomes if o.branch.error is None and o.branch.score is not None)
     first = [outcome for outcome in answered if outcome.branch.text is not None][: AMONG * ITEMS]
-    if deterministic:
+    if places is not None:
+        first = [outcome for outcome in first if places[outcome.item_key] == places[first[0].item_key]]
         return sorted(first[: AMONG * FEW], key=lambda outcome: len(outcome.branch.text or ""))[:FEW]
     surest = sorted(range(len(first)), key=lambda place: (-_reference_margin(first[place]), place))[:ITEMS]
     return [first[place] for place in sorted(surest)]
@@ -78,10 +80,8 @@ def check_order(
     `outcomes` are the probe's own in the order of evaluation. The batches are those of the first time.
     """
     deterministic = engine.deterministic
-    if deterministic and outcomes:  # in one batch, which is evaluated whole
-        places = {item.key: (item.stage, item.block) for item in work.items}
-        outcomes = [each for each in outcomes if places[each.item_key] == places[outcomes[0].item_key]]
-    first = first_answered(outcomes, deterministic=deterministic)
+    places = {item.key: (item.stage, item.block) for item in work.items}
+    first = first_answered(outcomes, places if deterministic else None)
     if work.failed is not None or work.probe.name not in PROBES or not first:
         return None
     progress.stage("evaluating the first items again", len(first))
