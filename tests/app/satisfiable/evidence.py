@@ -128,7 +128,7 @@ class Evidence:
         """The same with the fault that this criterion is for; strict is shown the fault that release fails."""
         suite = self.suite(name)
         judged = {criterion.id: criterion for criterion in self.shipped[name].criteria}
-        if "release" in self.shipped[name].lineage:
+        if suite == self.suite("release") and "release" in self.shipped[name].lineage:
             judged |= {criterion.id: criterion for criterion in self.shipped["release"].criteria}
         criterion = judged[criterion_id]
         if criterion.probe is ProbeName.WEIGHTS:
