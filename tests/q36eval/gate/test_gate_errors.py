@@ -56,15 +56,6 @@ def test_a_branch_at_its_margin_hardly_ever_passes(policy: Policy) -> None:
     assert passed < 5
 
 
-def test_one_flipped_prompt_of_each_list_fails_both_lanes_after_the_canaries(policy: Policy) -> None:
-    evidence = [
-        census(each.probe, each.metric, 1, each.slice) if each.metric == "must_pass_flips" else each
-        for each in shipped_evidence(np.random.default_rng(3), 0.0)
-    ]
-    assert stopped_at(policy, evidence) == (ProbeName.CANARIES, Verdict.FAIL)
-    assert decide(policy, evidence).decisive == ("must-pass-freeform", "must-pass-structured")
-
-
 @pytest.mark.long
 def test_the_shipped_policy_fails_three_margins_worse(policy: Policy, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(_bootstrap, "RESAMPLES", 999)  # coarser p-values, the same test, ten times as fast

@@ -10,33 +10,15 @@ from tests.q36eval.gate.evidence import criterion, divergence, failure_rate, fli
 
 BOTH, STRUCTURED, FREEFORM = tuple(Lane), (Lane.STRUCTURED,), (Lane.FREEFORM,)
 ABLE = {"where_able": True, "informative": {"min_weight": 0.01}}
+IN_JSON = {"probe": "canaries", "slice": "structured", "lanes": STRUCTURED}
 POLICY = Policy(
     name="p",
     required=FREEFORM,
     criteria=(
         criterion("max_value", 0.1, id="kl", lanes=BOTH),
         criterion("max_increase", 0.1, id="chat", probe="canaries", metric="failure_rate", slice="freeform", **ABLE),
-        criterion(
-            "max_increase",
-            0.1,
-            id="json",
-            probe="canaries",
-            metric="failure_rate",
-            slice="structured",
-            lanes=STRUCTURED,
-            **ABLE,
-        ),
-        criterion(
-            "max_count",
-            0,
-            id="fixed",
-            probe="canaries",
-            metric="must_pass_flips",
-            slice="structured",
-            lanes=STRUCTURED,
-            min_scored=5,
-            where_able=True,
-        ),
+        criterion("max_increase", 0.1, id="json", metric="failure_rate", **IN_JSON, **ABLE),
+        criterion("max_count", 0, id="fixed", metric="must_pass_flips", min_scored=5, where_able=True, **IN_JSON),
     ),
 )
 

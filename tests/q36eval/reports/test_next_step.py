@@ -19,8 +19,10 @@ from q36eval.reports.html_report import to_html
 from q36eval.reports.next_step import next_steps
 from q36eval.reports.story import help_text, helping
 from q36eval.reports.ui_address import UI_URL, links
+from tests.q36eval.gate.evidence import only
 from tests.q36eval.reports.report_samples import (
     HOSTILE,
+    accuracy,
     clean_report,
     hostile_report,
     interval_criteria,
@@ -57,6 +59,9 @@ def test_what_is_told_fits_the_verdict() -> None:
     assert not [s for s in steps(asked) if "--exhaustive" in s]  # where everything was asked already
     part = asked.model_copy(update={"stages": (whole.model_copy(update={"items": 300}),)})
     assert [s for s in steps(part) if "--exhaustive" in s]
+    mmlu = only("min_recovery", 0.95, id="mmlu", probe="evals", metric="accuracy", slice="mmlu")
+    gaining = decide(mmlu, [accuracy("mmlu", 0, 200)])
+    assert [step.split()[1:3] for step in steps(gaining)] == [["review", "sign-off"], ["gate", "--branch"]]
     broken = open_.model_copy(update={"exit_code": 4})
     assert steps(broken) == ["q36eval gate --branch main"]
     assert next_steps(passed) == ()
@@ -159,7 +164,3 @@ def test_a_branch_is_named_with_the_options_of_its_run() -> None:
     }
     for words, options in named.items():
         assert steps(inconclusive(), provenance={"options": options})[0] == f"q36eval gate {words}"
-
-
-def test_a_folders_path_is_quoted_for_a_shell() -> None:
-    assert steps(inconclusive(), branch="/out dir/my-int4")[0] == "q36eval gate --branch '/out dir/my-int4'"

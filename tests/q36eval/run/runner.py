@@ -11,22 +11,13 @@ import torch
 from q36eval.engines import Engine, Generated, GenerationRequest, Scored, ScoreRequest
 from q36eval.engines.logits import OutputHead
 from q36eval.probes import Digest, ItemResults, Probe, Progress, Sink, WorkItem
-from q36eval.records import (
-    Answer,
-    Counts,
-    DeploymentIdentity,
-    Direction,
-    Interval,
-    ItemOutcome,
-    Measurement,
-    ProbeFailure,
-    ProbeName,
-)
+from q36eval.records import Answer, DeploymentIdentity, ItemOutcome, Measurement, ProbeFailure, ProbeName
 from q36eval.references import Capture
 from q36eval.run.capture import ReferenceAnswers
 from q36eval.run.items import Work
 from q36eval.run.rounds import Evaluated, run_probes
 from tests import outcomes
+from tests.q36eval.gate.evidence import census
 
 IDENTITY = DeploymentIdentity(
     checkpoint_sha256="a", tokenizer_sha256="t", chat_template_sha256="c", engine="test", engine_version="1"
@@ -40,18 +31,7 @@ def outcome(probe: ProbeName, key: str, branch: Answer, reference: Answer | None
 
 def measured(part: str, value: float, probe: ProbeName = ProbeName.KL) -> Measurement:
     """The figure `count[part]` of a probe."""
-    return Measurement(
-        probe=probe,
-        metric="count",
-        slice=part,
-        unit="items",
-        direction=Direction.HIGHER_IS_BETTER,
-        estimator="census",
-        value=value,
-        effect=value,
-        effect_interval=Interval(lower=0, upper=1, level=0.95, method="none"),
-        counts=Counts(total=1, scored=1, errored=0),
-    )
+    return census(probe, "count", value, part).model_copy(update={"clusters": None})
 
 
 class CountingEngine(Engine):

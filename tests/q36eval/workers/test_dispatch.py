@@ -22,7 +22,7 @@ from q36eval.engines.workers.dispatch import AHEAD, KILLS, WINDOW, Dispatch, Fat
 from q36eval.engines.workers.engine import WorkersEngine
 from q36eval.engines.workers.pool import REPLACEMENTS_IN_A_ROW, LostError, Member, Pool
 from q36eval.engines.workers.worker import Computed, Facts, Opened, Replica, broken_of
-from q36eval.errors import CorruptCheckpointError, EngineError, UsageError
+from q36eval.errors import EngineError, UsageError
 from tests.raising import failing, raises
 
 SENT = Computed((), ())
@@ -131,12 +131,6 @@ def test_a_unit_that_workers_die_of_is_given_up_and_the_rest_is_computed() -> No
         (n, FatalUnitError if n == 3 else Computed) for n in range(9)
     ]
     assert str(came[3][1]) == f"{KILLS} workers died while they computed 3, the last of them: killed"
-
-
-def test_a_work_that_nobody_can_be_given_ends_with_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Dispatch, "_hand_out", lambda self, first: None)
-    with raises(EngineError, "workers-lost", "2 parts"):
-        outcomes(Workers(1, lambda call: SENT), 2)
 
 
 BROKEN = Computed((), (), broken="engine: an illegal memory access")
@@ -265,11 +259,6 @@ def test_a_set_up_that_every_worker_dies_of_ends_with_the_reason(pool: Callable[
     with raises(EngineError, "workers-lost", "it is gone"):
         scripts.open(REPLICA)
     assert scripts.others == []
-
-
-def test_a_set_up_that_fails_is_raised_as_it_would_be_here(pool: Callable[..., Scripts]) -> None:
-    with raises(CorruptCheckpointError, "file-truncated"):
-        pool(Scripted(), Scripted(fails=CorruptCheckpointError("file-truncated", "too short"))).open(REPLICA)
 
 
 def test_a_replacement_with_other_code_is_not_given_work(pool: Callable[..., Scripts]) -> None:
