@@ -17,7 +17,7 @@ from q36eval.records import ItemOutcome, Measurement, ProbeFailure, ProbeName, V
 from tests.app.judged_runs import report_of
 from tests.app.sandbox_gates import SANDBOX, Gates, copied, two_tokens_swapped
 from tests.app.weights_gates import POLICY as WEIGHTS
-from tests.app.weights_gates import kl
+from tests.app.weights_gates import flip, kl
 from tests.branches import folder_of
 from tests.q36eval.checkpoints.inspection.damage import edit
 from tests.raising import raises
@@ -121,7 +121,7 @@ def test_another_tokenizer_is_a_fault_and_nothing_is_compared(gate: Gates, tmp_p
 
 @pytest.mark.long
 def test_an_interrupted_run_resumes_and_a_finished_one_does_not(
-    gate: Gates, served: RunRecord, monkeypatch: pytest.MonkeyPatch
+    gate: Gates, served: RunRecord, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as patch:
         patch.setattr(KLProbe, "summarize", lambda self, outcomes: (_ for _ in ()).throw(KeyboardInterrupt))
@@ -131,6 +131,9 @@ def test_an_interrupted_run_resumes_and_a_finished_one_does_not(
     assert interrupted.state is RunState.INTERRUPTED
     with pytest.raises(UsageError, match=r"settings differ"):
         gate("main", resume=interrupted.id, engine=EngineOptions(batch_rows=4))
+    exchanged = copied(folder_of("main"), tmp_path / "main", lambda folder: flip(folder / "model.safetensors"))
+    with raises(UsageError, "run-of-another-deployment", "checkpoint_sha256"):
+        gate(exchanged, resume=interrupted.id)
     with raises(UsageError, "run-of-another-request"):
         gate("main", resume=interrupted.id, max_items=10)
     assert gate.policy is not None

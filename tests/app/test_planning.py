@@ -52,18 +52,6 @@ def test_a_plan_is_printed_and_nothing_is_measured_or_written(
         assert plan["unknown"]
 
 
-def test_reports_of_an_earlier_gate_stay_where_only_a_plan_is_wanted(tmp_path: Path) -> None:
-    report = tmp_path / "out" / "report.json"
-    report.parent.mkdir()
-    report.write_text("{}")
-    done = q36eval(
-        "gate", "--branch", "bf16", "--skip", "kl", "--skip", "evals", "--skip", "canaries", "--plan",
-        "--out", str(report.parent), state=tmp_path / "state",
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    assert report.read_text() == "{}"
-
-
 @pytest.mark.long
 def test_the_batches_are_those_that_are_computed_and_times_are_known_afterwards(
     some_documents: list[CorpusDocument], tmp_path: Path, monkeypatch: pytest.MonkeyPatch

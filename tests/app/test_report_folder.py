@@ -40,12 +40,13 @@ def test_a_usage_error_leaves_no_report_of_an_earlier_gate(tmp_path: Path, earli
 
 
 @pytest.mark.long
-def test_asking_for_help_costs_no_report_and_a_link_hides_none(tmp_path: Path, earlier: Path) -> None:
+def test_asking_for_help_or_a_plan_costs_no_report_and_a_link_hides_none(tmp_path: Path, earlier: Path) -> None:
     out, elsewhere = tmp_path / "out", tmp_path / "elsewhere"
     shutil.copytree(earlier, elsewhere)
     out.mkdir()
     (out / "report.json").symlink_to(elsewhere / "report.json")
-    assert commands.q36eval("gate", "--out", str(out), "--help", state=tmp_path / "state").returncode == 0
-    assert (out / "report.json").exists()
+    for harmless in (("--help",), ("--branch", "bf16", *SKIPPING, "--plan")):
+        assert commands.q36eval("gate", "--out", str(out), *harmless, state=tmp_path / "state").returncode == 0
+        assert (out / "report.json").exists()
     assert commands.q36eval("gate", "--branch", "nope", "--out", str(out), state=tmp_path / "state").returncode == 2
     assert not (out / "report.json").exists()

@@ -146,18 +146,3 @@ def test_packs_that_nothing_opened_for_long_go_whatever_was_measured_against_the
         assert collect(history, tmp_path, month) == []
     (old / "kl.lock").unlink()
     assert collect(history, tmp_path, month) == [("pack", old.name)]
-
-
-def test_size_age_and_last_use_of_packs_are_shown(tmp_path: Path) -> None:
-    root = paths_of(tmp_path).captures
-    for version in ("1", "2"):
-        identity = IDENTITY.model_copy(update={"engine_version": version})
-        pack = pack_folder(root, identity)
-        Capture(pack, identity, ProbeName.EVALS, "suite").add("item", Digest(values={"answer": "a" * 2_000_000}))
-        for file in pack.rglob("*"):
-            os.utime(file, ((datetime.now(UTC) - timedelta(days=12.5)).timestamp(),) * 2)
-    mark_used(pack)
-    shown = commands.q36eval("reference", "show", state=tmp_path, COLUMNS="300").stdout
-    assert shown.count("2.0 MB, captured ") == 2
-    rows = json.loads(commands.q36eval("reference", "show", "--json", state=tmp_path).stdout)["captures"]
-    assert {row["pack_bytes"] > 2_000_000 and row["captured"] < row["last_used"] for row in rows} == {True, False}
