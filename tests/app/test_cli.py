@@ -5,20 +5,12 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from tests import commands
 
 DATA = Path(__file__).parents[2] / "data"
-
-
-@pytest.mark.long
-def test_weights_that_are_not_here_are_named_with_their_size(tmp_path: Path) -> None:
-    done = commands.q36eval("gate", "--branch", "main", "--family", "qwen3.6-35b-a3b", state=tmp_path)
-    assert (done.returncode, "Traceback" in done.stderr) == (2, False)
-    assert all(needle in done.stderr for needle in ("inferRouter/Qwen3.6-35B-A3B-NVFP4@main", "GiB"))
 
 
 def test_a_damaged_reference_is_no_fault_of_the_branch(tmp_path: Path) -> None:
@@ -40,15 +32,8 @@ def test_help_imports_nothing_heavy(tmp_path: Path) -> None:
     assert done.stdout.strip() == "[]"
 
 
-@pytest.mark.parametrize(
-    "config",
-    [
-        {"model_type": "rwkv"},
-        {"model_type": "mistral3", "text_config": {"model_type": "rwkv"}},
-        {"auto_map": {"AutoModelForCausalLM": "modeling_rwkv.RwkvForCausalLM"}},
-    ],
-)
-def test_an_unsupported_architecture_is_refused_without_heavy_imports(config: dict[str, Any], tmp_path: Path) -> None:
+def test_an_unsupported_architecture_is_refused_without_heavy_imports(tmp_path: Path) -> None:
+    config = {"model_type": "mistral3", "text_config": {"model_type": "rwkv"}}
     (tmp_path / "config.json").write_text(json.dumps(config))
     (tmp_path / "model.safetensors").write_bytes(b"not even a header")
     code = (
@@ -71,7 +56,7 @@ def test_an_unsupported_architecture_is_refused_without_heavy_imports(config: di
     ],
 )
 def test_an_unsupported_architecture_is_refused_before_anything_else(command: tuple[str, ...], tmp_path: Path) -> None:
-    (tmp_path / "config.json").write_text('{"model_type": "rwkv"}')
+    (tmp_path / "config.json").write_text('{"auto_map": {"AutoModelForCausalLM": "modeling_rwkv.RwkvForCausalLM"}}')
     done = commands.q36eval(*command, str(tmp_path), state=tmp_path / "state")
     assert (done.returncode, commands.code_of(done)) == (2, "architecture-unsupported")
 

@@ -6,14 +6,13 @@ from pathlib import Path
 from q36eval.app.dashboard.drawing.charts import histogram_figure
 from q36eval.app.figures.kl import KLFigures, attribution_of, grouping_of
 from q36eval.history import History, RunRecord
-from q36eval.provenance import provenance
-from q36eval.records import Clusters, Measurement, ProbeName
+from q36eval.records import Measurement, ProbeName
 from tests.q36eval.gate.evidence import measurement
+from tests.q36eval.stats.evidence import items
 
 
 def mean(metric: str, slice_name: str, per_document: list[float]) -> Measurement:
-    n = len(per_document)
-    clusters = Clusters(units=(10,) * n, branch=tuple(10 * v for v in per_document), errored=(0,) * n)
+    clusters = items([10 * v for v in per_document], units=[10] * len(per_document), bounds=None)
     return measurement(ProbeName.KL, metric, clusters, "mean", slice=slice_name)
 
 
@@ -42,15 +41,8 @@ def test_the_newest_attribution_of_the_same_branch_is_taken(tmp_path: Path) -> N
     history = History.open(tmp_path / "history.sqlite")
 
     def run(branch: str, suite: str, *, finished: bool = True) -> RunRecord:
-        begun = history.start_run(
-            family="sandbox",
-            branch=branch,
-            identity=None,
-            reference_identity=None,
-            policy=None,
-            suites={suite: "0" * 64},
-            provenance=provenance(tmp_path),
-        )
+        known = {"family": "sandbox", "branch": branch, "suites": {suite: "0" * 64}}
+        begun = history.start_run(identity=None, reference_identity=None, **known)
         return history.finish_run(begun.id, None) if finished else begun
 
     judged = run("one", "kl")

@@ -1,6 +1,5 @@
 """What a spelling names, whichever folder one is in: branches, folders, files and checkpoints on the Hub."""
 
-import json
 from pathlib import Path
 
 import pytest
@@ -9,13 +8,11 @@ from q36eval.app.names import meaning
 from q36eval.app.targets import family_of, kept_name, load_family
 from q36eval.config import Paths
 from q36eval.errors import UsageError
-from q36eval.hub_checkpoints import HubName, Snapshot
-from tests.commands import q36eval
+from q36eval.hub_checkpoints import HubName
 from tests.raising import raises
 
 REPOSITORY = Path(__file__).parents[2]
 SANDBOX = REPOSITORY / "data" / "sandbox"
-COMMIT = "0123456789abcdef0123456789abcdef01234567"
 
 
 @pytest.fixture
@@ -124,21 +121,3 @@ def test_the_family_is_the_one_that_a_name_tells(paths: Paths, elsewhere: Path) 
         family_of(None, paths, str(SANDBOX / "bf16"))  # nothing defaults to the sandbox
     derived = family_of(None, paths, "./a", str(SANDBOX / "bf16"))
     assert (derived.name, derived.context_length, derived.suite in ("quick", "standard")) == ("bf16", 4096, True)
-
-
-def test_which_bytes_are_judged_is_printed_and_kept(
-    elsewhere: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    snapshot = Snapshot(SANDBOX / "fp8-head", "Org/Model", "v1", COMMIT)
-
-    def fetched(name: HubName, notify: object, **_: bool) -> Snapshot:
-        assert str(name) == "Org/Model@v1"
-        return snapshot
-
-    monkeypatch.setattr("q36eval.app.targets.fetch", fetched)
-    named = ("--reference", str(SANDBOX / "bf16"), "--json")
-    ended = q36eval("inspect", "Org/Model@v1", *named, state=tmp_path / "state")
-    assert ended.returncode == 0, ended.stderr
-    assert f"Branch Org/Model@v1: Org/Model at commit {COMMIT} ({snapshot.place})" in ended.stderr
-    assert f"Reference: {SANDBOX / 'bf16'}\n" in ended.stderr
-    assert json.loads(ended.stdout)["branch"] == "Org/Model@v1"

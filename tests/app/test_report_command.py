@@ -1,25 +1,16 @@
 """`q36eval report` and the reports of a gate: each format from history, in the place it was asked for."""
 
 from collections.abc import Callable
+from datetime import date
 from pathlib import Path
 
 import pytest
 
 from q36eval.app.cli.report_formats import FORMATS, document_of, write_reports
-from q36eval.gate import decide
 from q36eval.history import History, RunRecord
-from q36eval.records import Lane, ProbeName
 from q36eval.reports.github_report import SUMMARY_LIMIT_BYTES
 from tests import commands
-from tests.q36eval.gate.evidence import census, only
-
-STARTS = {
-    "json": "{\n",
-    "markdown": "# FAIL: sandbox/int2",
-    "junit": "<?xml",
-    "github": "::error title=q36eval of sandbox/int2::FAIL (policy p)\n",
-    "html": "<!DOCTYPE html>",
-}
+from tests.app.judged_runs import judge_run, open_history
 
 Command = Callable[..., tuple[int, str, str]]
 
@@ -27,20 +18,7 @@ Command = Callable[..., tuple[int, str, str]]
 @pytest.fixture
 def run(tmp_path: Path) -> RunRecord:
     """A gate run that failed, in a history of its own."""
-    flips = census(ProbeName.CANARIES, "flips", 3, total=50)
-    policy = only("max_count", 0, id="flips", probe="canaries", metric="flips", lanes=tuple(Lane))
-    history = History.open(tmp_path / "history.sqlite")
-    started = history.start_run(
-        family="sandbox",
-        branch="int2",
-        identity=None,
-        reference_identity=None,
-        policy=policy,
-        suites={},
-        provenance={"git_commit": "abc"},
-    )
-    history.add_measurement(started.id, flips)
-    return history.finish_run(started.id, decide(policy, [flips]))
+    return judge_run(open_history(tmp_path), 150, date(2026, 3, 1), branch="int2")
 
 
 @pytest.fixture
@@ -57,7 +35,7 @@ def command(run: RunRecord, tmp_path: Path) -> Command:
 
 def test_files_hold_what_is_printed(command: Command, run: RunRecord, tmp_path: Path) -> None:
     write_reports(document_of(run, History.open(tmp_path / "history.sqlite")), tmp_path)
-    for name in set(STARTS) - {"github", "card"}:
+    for name in ("json", "markdown", "junit", "html"):
         written = (tmp_path / FORMATS[name].file).read_text(encoding="utf-8")
         assert written == command("report", run.id, "--format", name)[1]
     assert (tmp_path / "github-summary.md").read_text().startswith("# FAIL: sandbox/int2")

@@ -16,23 +16,6 @@ def own(folder: Path, **says: object) -> str:
     return str(path)
 
 
-def test_list_names_what_ships(tmp_path: Path) -> None:
-    done = commands.q36eval("policy", "list", "--json", state=tmp_path)
-    rows = {row["name"]: row for row in json.loads(done.stdout)}
-    assert set(rows) == {
-        "release",
-        "extended",
-        "sandbox",
-        "pre-check",
-        "served",
-        "watch",
-        "standard",
-        "standard+release",
-    }
-    assert rows["release"]["lanes"] == ["structured", "freeform"]
-    assert rows["extended"]["lineage"] == ["release"]
-
-
 def test_show_prints_the_whole_policy(tmp_path: Path) -> None:
     printed = commands.q36eval("policy", "explain", own(tmp_path, drop=["ruler"]), "--full", state=tmp_path)
     (tmp_path / "whole.yaml").write_text(printed.stdout, encoding="utf-8")

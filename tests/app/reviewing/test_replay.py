@@ -97,14 +97,6 @@ def test_a_run_that_only_measured_is_judged_by_a_policy_alone(history: History, 
     assert commands.q36eval("report", run.id, "--policy", "sandbox", state=tmp_path).returncode == 3
 
 
-def test_a_decision_whose_circumstances_are_gone_is_not_replayed(tmp_path: Path) -> None:
-    run = waived_run(tmp_path)
-    tamper(tmp_path / "history.sqlite", "UPDATE runs SET circumstances = NULL")
-    done = commands.q36eval("history", "show", run.id, "--replay", state=tmp_path)
-    assert (done.returncode, done.stdout) == (2, "")
-    assert "without the circumstances of its verdict" in done.stderr
-
-
 def test_differences_go_by_name() -> None:
     kept = {"criteria": [{"id": "a", "p": 0.1}, {"id": "b", "p": 0.2}], "verdict": "PASS"}
     again = {"criteria": [{"id": "b", "p": 0.2 + 1e-16}, {"id": "a", "p": 0.1 + 1e-16}], "verdict": "PASS"}
@@ -143,6 +135,7 @@ print([name for name in heavy if name in sys.modules])
             "evals.accuracy[mmlu], which cannot",
         ),
         ("UPDATE readings SET direction = 'sideways ' || id", "which cannot be read (at direction"),
+        ("UPDATE runs SET circumstances = NULL", "without the circumstances of its verdict"),
     ],
 )
 def test_what_a_newer_version_wrote_or_somebody_broke_is_one_sentence(

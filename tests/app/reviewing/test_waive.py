@@ -244,7 +244,3 @@ def test_a_slip_of_the_pen_in_a_branchs_name_is_said(tmp_path: Path) -> None:
     file.write_text(f"waivers: [{ENTRY.replace('sandbox', 'sandbx')}]", encoding="utf-8")
     (said,) = strangers(read_waivers(file, DAY), family, ["main"])
     assert "sandbx" in said
-    for more in ((), ("--out", str(tmp_path / "out.yaml"))):
-        done = commands.q36eval("review", "list", "--branch", "mian", *more, state=tmp_path)
-        assert (done.returncode, "closest are: main" in done.stderr) == (2, True)
-        assert commands.q36eval("review", "list", "--branch", "main", *more, state=tmp_path).returncode == 0
