@@ -13,7 +13,7 @@ import q36eval.app.standing as standing
 from q36eval.app.standing import BranchStanding, Standing, Standings
 from q36eval.chat.declared_template import TEMPLATE, DeclaredTemplate
 from q36eval.gate import Circumstances, GateReport, Policy, Waiver, decide
-from q36eval.gate.declaration import DECLARED, declaration, no_release
+from q36eval.gate.declaration import DECLARED, declaration
 from q36eval.gate.policy_file import inherit, read_policy
 from q36eval.history import History, RunRecord, RunState
 from q36eval.provenance import CHANGED
@@ -280,18 +280,6 @@ def test_a_report_of_a_pass_says_that_the_branch_is_blocked_by_now(history: Hist
     assert now in done.stderr
     assert f"- **This verdict stands no longer**: as of {datetime.now(UTC):%Y-%m-%d}, {now}" in done.stdout
     assert done.returncode == 0
-
-
-def test_a_report_says_that_its_policy_is_not_the_familys() -> None:
-    own = SMALL.model_dump(mode="json")
-
-    def why(declares: Policy, against: str = "") -> str | None:
-        return no_release(own, {DECLARED: declaration(declares, against=against).model_dump(mode="json")})
-
-    assert why(SMALL) is None
-    assert "`sandbox`" in (why(SANDBOX) or "")
-    assert "`w4a16`" in (why(SMALL, "w4a16") or "")
-    assert no_release(own, {}) is None
 
 
 def test_what_a_gate_judged_is_followed_beside_what_a_server_shows_later(

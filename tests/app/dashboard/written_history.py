@@ -24,6 +24,7 @@ from q36eval.run.rounds import not_evaluated_after
 from q36eval.token_files import WorstToken
 from tests import outcomes
 from tests.q36eval.gate.evidence import HIGHER, LOWER, census, measurement
+from tests.q36eval.stats.evidence import items as clusters_of
 
 POLICY = Path(__file__).parents[3] / "data" / "policies" / "sandbox.yaml"
 HOSTILE = (
@@ -50,14 +51,9 @@ def measured(
 def _paired(
     probe: ProbeName, metric: str, slice: str, branch: np.ndarray, reference: np.ndarray, unit: str
 ) -> Measurement:
-    n, bounded = len(branch), metric != "perplexity"
-    clusters = Clusters(
-        units=(1,) * n if bounded else (200,) * n,
-        branch=tuple(map(float, branch)),
-        reference=tuple(map(float, reference)),
-        errored=(0,) * n,
-        bounds=(0.0, 1.0) if bounded else None,
-    )
+    bounded = metric != "perplexity"
+    units = [1 if bounded else 200] * len(branch)
+    clusters = clusters_of(branch, reference, units, bounds=(0.0, 1.0) if bounded else None)
     return measured(probe, metric, slice, clusters, "paired_mean" if bounded else "perplexity", unit)
 
 
@@ -208,15 +204,15 @@ def worst_token(index: int, **fields: Any) -> WorstToken:
     return WorstToken(index=index, **(figures | words | fields))
 
 
-def write_history(path: Path, n_items: int = 30) -> dict[str, RunRecord]:
+def write_history(path: Path) -> dict[str, RunRecord]:
     """Runs by a short name: a blessed PASS, a later PASS, a FAIL, a crashed probe, and an interrupted run."""
     history = History.open(path)
-    runs = {"first": write_run(history, "fp8-head", 0.05, 1, n_items=n_items, engine_version="5.16.0")}
-    runs["blessed"] = write_run(history, "fp8-head", 0.05, 2, n_items=n_items)
+    runs = {"first": write_run(history, "fp8-head", 0.05, 1, engine_version="5.16.0")}
+    runs["blessed"] = write_run(history, "fp8-head", 0.05, 2)
     history.bless(runs["blessed"].id, "Jana", "release 1.0")
-    runs["pass"] = write_run(history, "fp8-head", 0.1, 3, n_items=n_items)
-    runs["ruined"] = write_run(history, "int2-experts", 4.0, 4, n_items=n_items)
-    runs["crashed"] = write_run(history, "main", 0.05, 5, n_items=n_items, without=ProbeName.EVALS)
+    runs["pass"] = write_run(history, "fp8-head", 0.1, 3)
+    runs["ruined"] = write_run(history, "int2-experts", 4.0, 4)
+    runs["crashed"] = write_run(history, "main", 0.05, 5, without=ProbeName.EVALS)
     resumable = history.start_run(family="sandbox", branch="w4a16", identity=None, reference_identity=None)
     history.finish_run(resumable.id, state=resumable.state.__class__.INTERRUPTED)
     runs["interrupted"] = history.get_run(resumable.id)
