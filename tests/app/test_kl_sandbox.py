@@ -105,13 +105,3 @@ def test_a_run_killed_in_the_middle_resumes_to_the_same_figures_and_tokens(
     mine, theirs = (gates.paths.tokens(run.id) for run in (resumed, measured))
     assert (mine / WORST).read_bytes() == (theirs / WORST).read_bytes()
     assert read_tokens(mine / TOKENS) == read_tokens(theirs / TOKENS)
-
-
-def test_lost_tokens_fail_the_probe_in_words(gates: Gates, monkeypatch: Any) -> None:
-    monkeypatch.setattr(TokenStore, "add", lambda *_: None)
-    lost = gates("fp8-head")
-    (failure,) = gates.history.failures(lost.id)
-    assert failure.kind == "crashed"
-    assert "the tokens of 10 measured documents are gone" in failure.reason
-    metrics = {measurement.metric for measurement in gates.history.measurements(lost.id)}
-    assert all(metric.endswith("noise_floor") for metric in metrics), "figures of the reference alone"

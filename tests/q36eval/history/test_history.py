@@ -3,7 +3,6 @@
 import json
 import math
 import sqlite3
-from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 
@@ -232,19 +231,6 @@ def test_series_holds_finished_runs_only(history: History) -> None:
     assert [(p.run.id, p.key, p.effect, p.run.identity) for p in series] == [(done.id, found.key, 0.0, IDENTITY)]
     assert history.metric_series("fp8-head", keys=["kl.other[all]"]) == []
     assert history.metric_keys("fp8-head") == [found.key]
-
-
-@pytest.mark.long
-def test_threads_write_at_once(history: History) -> None:
-    run = begin(history)
-
-    def write(worker: int) -> None:
-        for i in range(10):
-            history.add_items(run.id, [outcome(f"{worker}-{i}", 1.0)])
-
-    with ThreadPoolExecutor(8) as pool:
-        list(pool.map(write, range(8)))
-    assert len(history.items(run.id)) == 80
 
 
 def test_foreign_databases_are_refused_untouched(tmp_path: Path) -> None:

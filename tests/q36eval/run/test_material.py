@@ -60,20 +60,6 @@ def test_a_pack_that_lost_its_sampled_answers_is_damaged_and_another_corpus_is_n
     assert "on-policy-*.jsonl" in verified.stdout
 
 
-@pytest.mark.long
-def test_a_corpus_that_cannot_be_used_is_one_sentence(tmp_path: Path) -> None:
-    for command, documents, extra, needle in (
-        ("gate", ["twice", "twice"], {}, "same document twice"),
-        ("attribute", ["a b", "c d"], {"sauces": []}, "unknown key"),
-        ("kl", ["a b c"], {"overlap": 4096}, "overlap of 4,096"),
-    ):
-        corpus = write_corpus(tmp_path, documents, **extra)
-        done = q36eval(command, "--branch", "bf16", "--corpus", str(corpus), state=tmp_path)
-        assert done.returncode == 2, done.stderr
-        assert "Traceback" not in done.stderr
-        assert needle in done.stderr
-
-
 def test_the_least_stated_context_counts() -> None:
     def contexts(family: int, **config: int) -> tuple[int, int]:
         return context_and_overlap(CorpusConfig(name="x", **config), family)  # type: ignore[arg-type]

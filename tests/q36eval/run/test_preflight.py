@@ -20,7 +20,6 @@ from q36eval.gate.policy_file import read_policy
 from q36eval.kl.corpus import load_corpus
 from q36eval.kl.probe import KLProbe
 from q36eval.probes import Digest, Sink, WorkItem
-from q36eval.run import branch
 from q36eval.run.items import Work
 from q36eval.run.preflight import (
     Problem,
@@ -100,23 +99,6 @@ def test_several_branches_are_refused_once_for_what_concerns_all(tmp_path: Path)
     done = q36eval("gate", "--branch", "bf16", "--branch", "fp8-head", "--draws", "2", state=tmp_path)
     assert done.returncode == 2
     assert done.stderr.count("No branch can pass") == 1
-
-
-@pytest.mark.parametrize("devices", [branch.HOLD_BOTH, frozenset[str]()], ids=["both fit", "one fits"])
-def test_the_two_deployments_are_compared_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, devices: frozenset[str]
-) -> None:
-    compared: list[str] = []
-
-    def counted(name: str) -> None:
-        function = getattr(branch, name)
-        monkeypatch.setattr(branch, name, lambda *given, **named: compared.append(name) or function(*given, **named))
-
-    counted("incomparable")
-    counted("_check_resumed")
-    monkeypatch.setattr(branch, "HOLD_BOTH", devices)
-    assert q36eval("gate", "--branch", "bf16", *SKIPPING, state=tmp_path).returncode == 3
-    assert sorted(compared) == ["_check_resumed", "incomparable"]
 
 
 # -- a disk that is nearly full is told before a gate begins, one that is too small refused, both with figures

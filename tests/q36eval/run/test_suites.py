@@ -13,7 +13,6 @@ from q36eval.config import Paths
 from q36eval.errors import UsageError
 from q36eval.evals.suite import TELLING, EvalSuite, LoadedSuite, read_suite
 from q36eval.gate.policy_file import read_policy
-from q36eval.hub_checkpoints import Snapshot
 from q36eval.kl.planning import Material
 from q36eval.measurement_facts import recorded, recorded_subject
 from q36eval.records import ProbeName
@@ -117,19 +116,6 @@ def test_what_items_are_called_is_no_part_of_what_is_asked_and_a_dataset_has_a_s
     document["groups"][0]["dataset"] = "someone/else"
     with pytest.raises(ValueError, match="someone/else"):
         EvalSuite.model_validate(document)
-
-
-def test_a_download_is_named_by_repository_and_commit() -> None:
-    """On both sides; a folder's family gives neither."""
-    place, commits = PATHS.data / "sandbox", ("1" * 40, "2" * 40)
-    branch = Target("Org/Model@v1", place / "fp8-head", Snapshot(place / "fp8-head", "Org/Model", "v1", commits[0]))
-    base = Target("Org/Base@main", place / "bf16", Snapshot(place / "bf16", "Org/Base", "main", commits[1]))
-    family = load_family("sandbox", PATHS)
-    request = Request(family=family, branch=branch, reference=base, suite="sandbox", policy=None)
-    subject = recorded_subject(published_facts(request, []))
-    assert subject is not None
-    assert (subject.repository, subject.revision, subject.commit) == ("Org/Model", "v1", commits[0])
-    assert subject.reference == f"Org/Base at commit {commits[1]}"
 
 
 def test_two_suites_are_joined_texts_and_canaries_of_the_first_tasks_of_the_second(tmp_path: Path) -> None:

@@ -14,7 +14,6 @@ from q36eval.errors import UsageError
 from q36eval.history import History
 from q36eval.watch.budget import TEMPLATE_TOKENS, Gauge, PutOffError, most_tokens
 from q36eval.watch.endpoint_sampling import FEW, _log_prob, coarse_kl
-from q36eval.watch.pages import health
 from q36eval.watch.settings import Amounts, BackOff, Budget, Deployment
 from q36eval.watch.store import Spent, Store
 from tests.q36eval.watch.conftest import Clock, Place
@@ -175,13 +174,6 @@ def test_a_clock_that_is_set_back_does_not_let_the_server_alone_for_years(place:
         assert watch.round().put_off == "throttled"
         place.clock.later(hours=1, seconds=1)
         assert watch.round().put_off is None
-
-
-def test_rounds_that_do_not_end_are_no_health(place: Place) -> None:
-    with place.watch(place.deployment(every="10s")) as watch:
-        assert health(watch) == []
-        watch.rounded -= 3600
-        assert len(health(watch)) == 1
 
 
 # -- what is measured, and told
