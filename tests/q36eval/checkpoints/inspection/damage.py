@@ -48,6 +48,12 @@ def edit_header(folder: Path, change: Callable[[dict[str, Any]], object], encodi
     (folder / WEIGHTS).write_bytes(struct.pack("<Q", len(blob)) + blob + data[8 + length :])
 
 
+def fp4_bytes(values: Tensor) -> Tensor:
+    """Two codes a byte, the low nibble first; to nearest."""
+    code = torch.bucketize(values.abs().contiguous(), (FP4[1:] + FP4[:-1]) / 2) + 8 * (values < 0)
+    return (code[..., 0::2] | (code[..., 1::2] << 4)).to(torch.uint8)
+
+
 def edit(change: Callable[[Tensors], object]) -> Damage:
     return lambda folder: edit_tensors(folder, change)
 
@@ -142,8 +148,7 @@ def twice_as_coarse(folder: Path) -> None:
             tensors[name] = tensors[name] / 2
             scale = (tensors[f"{module}.weight_scale"].float() / tensors[name]).repeat_interleave(16, 1)
             weight = reference[f"{module}.weight"].float()
-            codes = ((weight / scale).abs().unsqueeze(-1) - FP4).abs().argmin(-1) | ((weight < 0).long() << 3)
-            tensors[f"{module}.weight_packed"] = (codes[:, ::2] | (codes[:, 1::2] << 4)).to(torch.uint8)
+            tensors[f"{module}.weight_packed"] = fp4_bytes(weight / scale)
 
     edit_tensors(folder, round_again)
 
