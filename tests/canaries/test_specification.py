@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from q36eval.canaries.cases import cases_of, draws, in_format
-from q36eval.canaries.checks import run_checks
+from q36eval.canaries.cases import cases_of, draws
 from q36eval.canaries.generators import GENERATORS
 from q36eval.canaries.specification import (
     FEW,
@@ -109,19 +108,3 @@ def test_canaries_of_ones_own_stand_beside_the_shipped_ones(tmp_path: Path) -> N
     (tmp_path / "copy.yaml").write_text(GREETING.replace("greeting", "json-flat"), encoding="utf-8")
     with raises(UsageError, "canary-duplicate", "copy.yaml", "'json-flat'"):
         load_specs(own=tmp_path)
-
-
-@pytest.mark.parametrize("canary", ["tool-call", "tool-parallel-must-pass"])
-def test_a_family_of_another_wire_format_is_judged_by_it(canary: str) -> None:
-    (spec,) = load_specs(only=[canary], n=5, skills=None)
-    for case in cases_of(spec):
-        other = in_format(case, "hermes")
-        assert run_checks(other.answer, other.checks, other.expected, other.tools) == []
-        assert {each.code for each in run_checks(case.answer, other.checks, other.expected, other.tools)} == {
-            "xml_format"
-        }
-        assert {each.code for each in run_checks(other.answer, case.checks, case.expected, case.tools)} == {
-            "hermes_format"
-        }
-        assert in_format(case, "qwen3_xml") is case
-        assert case.expected["known"] == [message["content"] for message in case.messages]
