@@ -258,14 +258,10 @@ def test_one_exponent_that_is_off_is_found(plain: Path, published: Path, tmp_pat
     assert ("beyond-scheme", f"{EXPERTS}.down_proj") in found(inspect_checkpoint(damaged, plain))
 
 
-def test_a_scale_that_is_missing_or_of_another_shape_is_refused(plain: Path, tmp_path: Path) -> None:
+def test_scales_of_another_shape_are_refused(plain: Path, tmp_path: Path) -> None:
     scales = torch.full((4, 64, 3), 127, dtype=torch.uint8)
     with raises(CorruptCheckpointError, "tensor-shape", f"{EXPERTS}.down_proj"):
         load_model(quantized(plain, tmp_path / "shape", down_proj_scales=scales))
-    folder = quantized(plain, tmp_path / "missing")
-    edit_tensors(folder, lambda tensors: tensors.pop(f"{EXPERTS}.down_proj_scales"))
-    with raises(CorruptCheckpointError, "tensor-missing", f"{EXPERTS}.down_proj_scales"):
-        load_model(folder)
 
 
 AS_PUBLISHED = ("gpt_oss", "granitemoe", "llama4_text")

@@ -54,6 +54,20 @@ def fp4_bytes(values: Tensor) -> Tensor:
     return (code[..., 0::2] | (code[..., 1::2] << 4)).to(torch.uint8)
 
 
+def fused(tensors: Tensors) -> Tensors:
+    """Experts as `gate_up_proj` [E, 2I, H] and `down_proj` [E, H, I]."""
+    together = {name: tensor for name, tensor in tensors.items() if ".experts." not in name}
+    for layer in {name.partition(".experts.")[0] for name in tensors.keys() - together.keys()}:
+        experts = f"{layer}.experts"
+        numbers = range(sum(name.startswith(f"{experts}.") for name in tensors) // 3)
+        gate, up, down = (
+            torch.stack([tensors[f"{experts}.{number}.{part}_proj.weight"] for number in numbers])
+            for part in ("gate", "up", "down")
+        )
+        together |= {f"{experts}.gate_up_proj": torch.cat([gate, up], 1), f"{experts}.down_proj": down}
+    return together
+
+
 def edit(change: Callable[[Tensors], object]) -> Damage:
     return lambda folder: edit_tensors(folder, change)
 

@@ -22,7 +22,7 @@ from tests.branches import folder_of
 
 from . import damages, tiny
 from .conftest import Copy, Whole
-from .damage import OWN_FILE, SANDBOX, Damage, Tensors, config, edit_json, edit_tensors, inspected, one, truncated
+from .damage import SANDBOX, Damage, Tensors, config, edit_json, edit_tensors, inspected, one, truncated
 from .damages import CASES, LINEAR, MEASURED, MINE, UNSEEN, Case, nested, without
 
 SHIPS = tuple(Promise(tensors=part, stored="unquantized", source="the card") for part in SHIPPED.values())
@@ -176,16 +176,6 @@ def test_code_that_comes_with_a_checkpoint_is_told(folder: Path) -> None:
     told = next(finding for finding in inspection.findings if finding.rule == "own-code")
     assert told.severity is Severity.ADVISORY
     assert told.subject == "modeling_own.py"
-
-
-def test_a_quantized_cache_over_unquantized_weights_is_clean(tmp_path: Path) -> None:
-    folder = tmp_path / "copy"
-    shutil.copytree(SANDBOX / "bf16", folder)
-    own = {"producer": {"name": "modelopt"}, "quantization": {"quant_algo": None, "kv_cache_quant_algo": "FP8"}}
-    (folder / OWN_FILE).write_text(json.dumps(own))
-    assert not inspected(folder).blocking
-    edit_json(folder, OWN_FILE, lambda own: own["quantization"].update(quant_algo="FP8"))
-    assert "declared-scheme-absent" in {finding.rule for finding in inspected(folder).blocking}
 
 
 def test_what_cannot_be_judged_is_not_measured(folder: Path, bf16_folder: Path) -> None:

@@ -23,7 +23,7 @@ from q36eval.config import Paths
 from q36eval.run.weights import measurements, promises_of
 from tests.branches import folder_of
 
-from .damage import OUTPUT, SANDBOX, Tensors, edit_json, edit_tensors
+from .damage import OUTPUT, SANDBOX, Tensors, edit_json, edit_tensors, fused
 
 REPOSITORY = Path(__file__).parents[4]
 KEPT = Promise(tensors="linear attention", stored="unquantized", source="the card")
@@ -163,10 +163,10 @@ def random(*shape: int) -> torch.Tensor:
 
 
 def extras() -> Tensors:
-    """As the reference stores them: experts fused."""
-    return {
-        f"{EXPERTS}.gate_up_proj": random(2, 8, 16),
-        f"{EXPERTS}.down_proj": random(2, 16, 4),
+    """What the reference has beside its text model, experts one by one."""
+    whole = {"gate": random(2, 4, 16), "up": random(2, 4, 16) + 1, "down": random(2, 16, 4)}
+    experts = {f"{EXPERTS}.{n}.{part}_proj.weight": whole[part][n] for n in range(2) for part in whole}
+    return experts | {
         HEAD: random(16, 32),
         "mtp.norm.weight": random(16),
         PATCH: random(16, 3, 2, 2),
@@ -175,20 +175,14 @@ def extras() -> Tensors:
 
 
 def one_by_one() -> Tensors:
-    """As branches store them: per-expert files, in the other layout's names."""
-    tensors = {name.removeprefix("model."): tensor for name, tensor in extras().items()}
-    gate_up, down = (tensors.pop(f"{EXPERTS}.{which}_proj") for which in ("gate_up", "down"))
-    for expert in range(2):
-        gate, up = gate_up[expert].chunk(2)
-        for which, tensor in (("gate", gate), ("up", up), ("down", down[expert])):
-            tensors[f"{EXPERTS}.{expert}.{which}_proj.weight"] = tensor
-    return tensors
+    """As branches store them, in the other layout's names."""
+    return {name.removeprefix("model."): tensor for name, tensor in extras().items()}
 
 
 @pytest.fixture(scope="module")
 def reference(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = Path(shutil.copytree(SANDBOX / "bf16", tmp_path_factory.mktemp("reference") / "bf16"))
-    edit_tensors(folder, lambda tensors: tensors.update(extras()))
+    edit_tensors(folder, lambda tensors: tensors.update(fused(extras())))
     return folder
 
 

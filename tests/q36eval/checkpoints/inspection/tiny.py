@@ -16,7 +16,7 @@ from safetensors.torch import load_file, save_file
 from q36eval.checkpoints import open_checkpoint
 from q36eval.checkpoints.weights import index_weights
 
-from .damage import WEIGHTS, Tensors, fp4_bytes
+from .damage import WEIGHTS, Tensors, fp4_bytes, fused
 
 GOLDEN = Path(__file__).parents[3] / "assets" / "golden"
 MANIFEST: dict[str, Any] = json.loads((GOLDEN / "MANIFEST.json").read_text())
@@ -94,24 +94,11 @@ def hybrid(layout: str, folder: Path) -> None:
     tensors = hybrid_reference(folder / "reference")
     config = dict(CONFIG)
     if layout == "fused":
-        tensors = _fused(tensors)
+        tensors = fused(tensors)
     elif layout == "nvfp4":
         tensors, config = _nvfp4(tensors), config | {"quantization_config": NVFP4}
         tensors |= {f"{FULL_LAYER}.k_scale": torch.tensor(0.02), f"{FULL_LAYER}.v_scale": torch.tensor(0.01)}
     _save(folder / "branch", tensors, config)
-
-
-def _fused(tensors: Tensors) -> Tensors:
-    """Experts as `gate_up_proj` [E, 2I, H] and `down_proj` [E, H, I]."""
-    fused = {name: tensor for name, tensor in tensors.items() if ".mlp.experts." not in name}
-    for layer in range(CONFIG["num_hidden_layers"]):
-        experts = f"model.layers.{layer}.mlp.experts"
-        gate, up, down = (
-            torch.stack([tensors[f"{experts}.{n}.{part}_proj.weight"] for n in range(CONFIG["num_experts"])])
-            for part in ("gate", "up", "down")
-        )
-        fused |= {f"{experts}.gate_up_proj": torch.cat([gate, up], 1), f"{experts}.down_proj": down}
-    return fused
 
 
 def _nvfp4(tensors: Tensors) -> Tensors:
