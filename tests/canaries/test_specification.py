@@ -13,7 +13,6 @@ from q36eval.canaries.specification import (
     MANY,
     STANDARD,
     CanarySpec,
-    Family,
     FixedPrompt,
     left_out,
     left_out_sentence,
@@ -63,12 +62,6 @@ def test_a_release_draws_distinct_problems_that_training_never_saw(spec: CanaryS
     assert {split_of(key) for key in keys} == {"test"}
     assert spec.family.n == FEW
     assert draws(spec.family, spec.id) == many[:FEW]
-
-
-@pytest.mark.long
-def test_draws_that_repeat_are_drawn_again() -> None:
-    family = Family(generator="discount_threshold", seed=1, n=3000)
-    assert len({example.key for example in draws(family, "x")}) == 3000
 
 
 def test_loading_can_select_and_resize() -> None:
