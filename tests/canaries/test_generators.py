@@ -14,8 +14,6 @@ from q36eval.canaries.checks import run_checks
 from q36eval.canaries.checks.discount import ExpectedDiscount
 from q36eval.canaries.generators import GENERATORS
 from q36eval.canaries.generators.recall import DOCUMENTS
-from q36eval.canaries.generators.tool_calls import _two_requests
-from q36eval.canaries.generators.tools import TOOLS
 from q36eval.canaries.generators.words import (
     CITIES,
     FIRST_NAMES_F,
@@ -107,10 +105,9 @@ def test_a_long_context_is_as_long_as_asked_and_holds_the_answer(spec: CanarySpe
 
 def test_two_calls_of_one_turn_differ() -> None:
     rng = random.Random(31)
-    weather = next(tool for tool in TOOLS if tool.name == "get_weather")
-    for _ in range(500):  # its requests alone are few enough to come twice
-        first, second = _two_requests(rng, False, [weather, weather])
-        assert first[2] != second[2]
+    for _ in range(2000):
+        first, second = GENERATORS["tool_parallel"](rng).expected["calls"]
+        assert first != second
 
 
 def test_every_town_has_its_forms() -> None:

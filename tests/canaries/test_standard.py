@@ -18,9 +18,10 @@ from q36eval.config import Paths
 from q36eval.errors import UsageError
 from q36eval.examples import ChatExample, split_of
 from q36eval.files import canonical_json
-from q36eval.records import ItemOutcome, ProbeName
+from q36eval.records import ProbeName
 from q36eval.run.probe_set import Limits, build_probes
 from q36eval.run.suites import named_canaries
+from tests.canaries.runs import outcome
 from tests.raising import failing, raises
 
 SPECS = load_specs(skills=None, named=STANDARD)
@@ -169,12 +170,7 @@ def test_a_right_object_with_text_after_it_is_counted_apart(ending: str, finish:
     wrong = judged_answer(case, case.answer.replace('": "', '": "x', 1) + ending, finish, 20)
     assert "wrong_value" in Details.of(wrong).codes
     assert cause_of(wrong) == ("cut_off" if finish == "length" else WRONG)
-    outcomes = [
-        ItemOutcome(
-            probe=ProbeName.CANARIES, group=case.canary, item_key=f"{n}", cluster=f"{n}", prompt="", branch=branch,
-            reference=judged_answer(case, case.answer, "stop", 20),
-        )
-        for n, branch in enumerate([answer, wrong, wrong])
-    ]  # fmt: skip
+    reference = judged_answer(case, case.answer, "stop", 20)
+    outcomes = [outcome(f"{case.canary}/{n}", branch, reference) for n, branch in enumerate([answer, wrong, wrong])]
     counts = Counter(map(cause_of, (answer, wrong, wrong)))
     assert failure_causes(outcomes).branch == {name: count for name, count in counts.items() if name is not None}

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from q36eval.evals.competence import KnownAnswer, competence, merged, sampled
+from q36eval.evals.competence import sampled
 from q36eval.evals.paired_clusters import PlannedItem
 from q36eval.evals.probe import EvalsProbe
 from q36eval.probes import Digest, WorkItem
@@ -115,15 +115,3 @@ def test_of_generated_answers_the_first_blocks_say_what_the_reference_can_do(ans
     (family,) = figure.competence or ()
     assert (family.items, family.weight) == (2, 3)
     assert figure.clusters.schedule.planned[family.name].right == 3 * family.informative / 2
-
-
-def test_families_that_share_a_cluster_are_one() -> None:
-    places = [("a", "qa/4096"), ("a", "qa/8192"), ("b", "qa/8192"), ("c", "vt/4096"), ("d", "vt/8192")]
-    planned = [PlannedItem(str(n), "ruler", cluster, at, 0) for n, (cluster, at) in enumerate(places)]
-    answers = {item.key: KnownAnswer(item.stratum, None if item.key == "0" else "wrong", 0.0) for item in planned}
-    found = competence(planned, merged(planned, answers))
-    assert [(family.name, family.items, family.informative) for family in found] == [
-        ("qa/4096 + qa/8192", 3, 1),
-        ("vt/4096", 1, 0),
-        ("vt/8192", 1, 0),
-    ]

@@ -16,7 +16,6 @@ from q36eval.probes import WorkItem
 from q36eval.run.capture import requested_sha256
 from q36eval.run.items import Work, finished_items
 from tests.evals.small_suite import write_small_suite
-from tests.profiles import LONG
 from tests.q36eval.openai.server import SANDBOX, Served, opened, serving
 
 FILES = {
@@ -121,15 +120,6 @@ def test_log_likelihoods_texts_and_metrics_are_lm_evals(
     suite: Path, tiny_model: Any, engine: Engine, tokenizer: Any, tmp_path: Path
 ) -> None:
     stock = asked_of_lm_eval(suite, in_process(tiny_model, tokenizer), tmp_path)
-    assert_shared(assert_equal(suite, stock, engine))
-
-
-@pytest.mark.sized
-@pytest.mark.skipif(not LONG, reason="`make test-long` compares trained weights as well")
-def test_the_sandbox_gets_lm_evals_scores(suite: Path, tokenizer: Any, tmp_path: Path) -> None:
-    engine = open_engine(SANDBOX)
-    engine.model.float()
-    stock = asked_of_lm_eval(suite, in_process(engine.model, tokenizer), tmp_path)
     assert_shared(assert_equal(suite, stock, engine))
 
 

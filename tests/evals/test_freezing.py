@@ -18,7 +18,7 @@ from q36eval.checkpoints import tokenizer_sha256
 from q36eval.errors import UsageError
 from q36eval.evals.freezing import freeze_suite, ruler
 from q36eval.evals.freezing.hub import Hub
-from q36eval.evals.freezing.ruler import ESSAYS, hotpot_json, questions_at, squad_json
+from q36eval.evals.freezing.ruler import ESSAYS, questions_at
 from q36eval.evals.freezing.ruler_worker import document_rows
 from q36eval.evals.freezing.suite import freeze_punkt
 from q36eval.evals.frozen import verify
@@ -333,15 +333,3 @@ def test_shipped_suites_name_tasks_that_lm_eval_has() -> None:
     for suite in suites.values():
         ruler = next(group.ruler for group in suite.groups if group.ruler is not None)
         assert max(ruler.lengths) + 128 <= suite.max_length
-
-
-def test_sources_become_what_lm_eval_would_have_fetched() -> None:
-    rows = [
-        {"title": "A", "context": "c", "question": "q", "answers": {"text": ["x", "y"]}},
-        {"title": "A", "context": "c", "question": "r", "answers": {"text": []}},
-    ]
-    (paragraph,) = squad_json(rows)["data"][0]["paragraphs"]
-    assert [(q["question"], q["is_impossible"]) for q in paragraph["qas"]] == [("q", False), ("r", True)]
-    assert [a["text"] for a in paragraph["qas"][0]["answers"]] == ["x", "y"]
-    row = {"question": "q", "answer": "a", "context": {"title": ["T"], "sentences": [["s", "t"]]}}
-    assert hotpot_json([row])[0]["context"] == [["T", ["s", "t"]]]

@@ -16,6 +16,7 @@ from q36eval.evals.summaries import measurements, suite_measurements
 from q36eval.paired_figures import EffectiveLength
 from q36eval.records import Answer, Clusters, ItemOutcome, Measurement, PlannedClusters, ProbeName
 from q36eval.reports.evals_figures import EvalsFigures, effective_lengths
+from tests.outcomes import outcome as outcome_of
 
 MMLU = TaskGroup(
     name="mmlu", task="", measure="accuracy", metric="acc", slice="mmlu", slice_fields=("subject",), subsets={"law": {}}
@@ -34,13 +35,8 @@ def outcome(number: int, branch: float | None, reference: float | None, **fields
         error = None if score is not None else "gone"
         sides.append(Answer(score=score, text=None if error else text, error=error, detail=detail))
     named = {name: value for name, value in fields.items() if name not in ("texts", "details")}
-    return ItemOutcome(
-        probe=ProbeName.EVALS,
-        item_key=str(number),
-        branch=sides[0],
-        reference=sides[1],
-        **({"group": "mmlu", "cluster": f"fact {number}", "stratum": "law"} | named),
-    )
+    named = {"group": "mmlu", "cluster": f"fact {number}", "stratum": "law"} | named
+    return outcome_of(ProbeName.EVALS, str(number), *sides, **named)
 
 
 def by_key(found: Iterable[Measurement]) -> dict[str, Measurement]:

@@ -1,14 +1,10 @@
 """Kinds of tokens on adversarial text, by the tokenizer's offsets and by decoding ids, which must agree."""
 
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from q36eval.kl.corpus import load_corpus
-from q36eval.kl.spans import JSON, TEXT, TOOL_CALL, character_kinds, decoded_spans, text_kinds, token_kinds
-
-ROOT = Path(__file__).parents[2]
+from q36eval.kl.spans import JSON, character_kinds, decoded_spans, text_kinds, token_kinds
 
 CALL = "<tool_call>\n<function=f>\n<parameter=k>\n{x}\n</parameter>\n</function>\n</tool_call>"
 HERMES = '<tool_call>{"name": "f", "arguments": {"a": "}"}}</tool_call>'
@@ -94,12 +90,3 @@ def test_decoding_takes_linear_time_whatever_the_bytes(tokenizer: Any) -> None:
     broken = tokenizer.encode("🙂", add_special_tokens=False)[1]
     decoded_spans(counting, [broken] * 400)
     assert counting.decoded < 20 * 400
-
-
-def test_offsets_and_decoding_agree_on_the_whole_corpus(tokenizer: Any) -> None:
-    seen = set()
-    for document in load_corpus(ROOT / "data/corpus/sandbox")[::9]:
-        ids, kinds = text_kinds(tokenizer, document.text)
-        assert token_kinds(tokenizer, ids).tolist() == kinds.tolist()
-        seen |= set(kinds.tolist())
-    assert seen == {TEXT, JSON, TOOL_CALL}

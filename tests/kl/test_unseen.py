@@ -24,6 +24,4 @@ def test_scales_of_inputs_and_of_the_cache_that_no_file_contradicts_show_in_the_
 
     undamaged = kl(folder_of("main"))
     for damage in (inputs_twenty_times, clipping_cache):
-        found = kl(copied(folder_of("main"), tmp_path / damage.__name__, damage))
-        print(damage.__name__, undamaged, found)
-        assert found > 5 * undamaged
+        assert kl(copied(folder_of("main"), tmp_path / damage.__name__, damage)) > 5 * undamaged

@@ -52,7 +52,7 @@ def saved(name: str, folder: Path) -> Path:
 # -- FP8 as compressed-tensors writes it, of any of them: transformers' own model says which weights are quantized
 
 
-def _quantization(inputs: bool) -> dict[str, Any]:
+def _quantization(inputs: bool, head: bool) -> dict[str, Any]:
     weights = {"num_bits": 8, "type": "float", "strategy": "channel", "symmetric": True, "dynamic": False}
     group = {"targets": ["Linear"], "weights": weights, "input_activations": _INPUTS if inputs else None}
     return {
@@ -61,7 +61,7 @@ def _quantization(inputs: bool) -> dict[str, Any]:
         "quantization_status": "compressed",
         "kv_cache_scheme": None,
         "config_groups": {"group_0": group},
-        "ignore": ["lm_head"],
+        "ignore": [] if head else ["lm_head"],
     }
 
 
@@ -75,10 +75,10 @@ def _content(weight: Tensor) -> bytes:
     return weight.detach().contiguous().view(torch.uint8).numpy().tobytes()
 
 
-def quantize(folder: Path, *, inputs: bool = False) -> dict[str, Tensor]:
+def quantize(folder: Path, *, inputs: bool = False, head: bool = False) -> dict[str, Tensor]:
     """Quantize the linear layers and the experts of a checkpoint where it lies; their decoded weights by stored name.
 
-    `inputs`: inputs too, dynamically by token.
+    `inputs`: inputs too, dynamically by token. `head`: the head too.
     """
     from transformers import AutoModelForCausalLM
 
@@ -88,9 +88,10 @@ def quantize(folder: Path, *, inputs: bool = False) -> dict[str, Tensor]:
     # a stored weight is known by its values: some architectures have other names in memory
     linear = {_content(module.weight) for module in base_of(model).modules() if isinstance(module, nn.Linear)}
     chosen = {name for name, value in stored.items() if _content(value) in linear or EXPERT.search(name)}
+    chosen |= {"lm_head.weight"} if head else set()
     parts = {name: _quantized(stored[name]) for name in chosen}
     values = {name: values for name, (values, _) in parts.items()}
     scales = {f"{name}_scale": scale for name, (_, scale) in parts.items()}
     save_file(stored | values | scales, file, metadata={"format": "pt"})
-    (folder / "config.json").write_text(json.dumps(config | {"quantization_config": _quantization(inputs)}))
+    (folder / "config.json").write_text(json.dumps(config | {"quantization_config": _quantization(inputs, head)}))
     return {name: (values.to(scale.dtype) * scale).to(torch.bfloat16) for name, (values, scale) in parts.items()}

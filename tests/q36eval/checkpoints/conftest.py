@@ -7,34 +7,27 @@ from pathlib import Path
 import pytest
 import torch
 
+from tests.small_models import text_config
+
 # the configuration that tests and golden checkpoints share lies beside the latter
 sys.path.insert(0, str(Path(__file__).parents[2] / "assets"))
-
-HIDDEN, INTERMEDIATE, EXPERTS, VOCABULARY = 128, 64, 4, 160
 
 
 @pytest.fixture(scope="session")
 def bf16_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    from golden_base import tiny_config
     from transformers import Qwen3_5MoeForCausalLM
 
-    config = tiny_config(
-        vocab_size=VOCABULARY,
-        hidden_size=HIDDEN,
-        num_hidden_layers=2,
-        layer_types=["linear_attention", "full_attention"],
+    config = text_config(
+        "LF",
+        num_experts=4,
+        vocab_size=160,
+        hidden_size=128,
         num_attention_heads=2,
-        head_dim=64,
-        linear_num_key_heads=1,
-        linear_num_value_heads=2,
+        num_key_value_heads=1,
         linear_key_head_dim=32,
         linear_value_head_dim=32,
-        num_experts=EXPERTS,
-        num_experts_per_tok=2,
-        moe_intermediate_size=INTERMEDIATE,
-        shared_expert_intermediate_size=INTERMEDIATE,
-        max_position_embeddings=256,
-        pad_token_id=None,
+        moe_intermediate_size=64,
+        shared_expert_intermediate_size=64,
     )
     torch.manual_seed(7)
     model = Qwen3_5MoeForCausalLM(config).to(torch.bfloat16)

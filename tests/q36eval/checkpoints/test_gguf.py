@@ -12,7 +12,6 @@ import torch
 
 from q36eval.checkpoints import checkpoint_sha256, load_model, open_checkpoint, tokenizer_sha256
 from q36eval.checkpoints.gguf.entries import MINUS_EXP, MOVED_BY, PLUS_ONE, GgufEntry
-from q36eval.checkpoints.gguf.settings import shortest
 from q36eval.checkpoints.inspection import inspect_checkpoint
 from q36eval.checkpoints.open_checkpoints import hold, opened_once
 from q36eval.checkpoints.tokenizer import chat_template_sha256
@@ -317,11 +316,6 @@ def test_what_converting_moves_is_within_its_bound(stored_as: str, tmp_path: Pat
     exact = original.abs() >= 2.0**-16 if stored_as == PLUS_ONE else original.abs() > 2.0**-12
     assert torch.equal(back[exact].bfloat16().float(), original[exact])
     assert bool((moved[exact] == 0).all()) == (stored_as == PLUS_ONE)
-
-
-@pytest.mark.parametrize("value", [1e-6, 1e-5, 10_000_000.0, 0.25, 1.5])
-def test_a_number_is_the_shortest_that_is_stored_alike(value: float) -> None:
-    assert shortest(float(torch.tensor(value, dtype=torch.float32))) == value
 
 
 def test_reading_a_header_needs_no_gguf_package(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -182,16 +182,6 @@ def test_several_threads_read_what_one_reads(least: int, pinned: bool, monkeypat
         )
 
 
-@pytest.mark.parametrize("bad", [torch.nan, torch.inf, -torch.inf])
-def test_the_weight_that_is_not_finite_is_found(bad: float) -> None:
-    target = torch.zeros(3, 4, 5, dtype=torch.bfloat16)
-    target[1, 2, 3] = bad
-    halves: list[Place] = [(expert, rows) for expert in range(3) for rows in (slice(0, 2), slice(2, None))]
-    assert finite_each(halves, target).tolist() == [True, True, True, False, True, True]
-    assert finite_each([(1, slice(2, None)), (2, slice(0, 2))], target).tolist() == [False, True]
-    assert finite_each([None], target).tolist() == [False]
-
-
 @dataclass
 class Sized:
     """A stack of that size, which notes when it is read."""
@@ -279,13 +269,16 @@ def test_each_kernel_of_experts_computes_with_packed_ones(sandbox: tuple[Any, An
         ("weight_packed", lambda t: torch.cat([t, t]), "tensor-shape"),
     ],
 )
-def test_what_cannot_be_decoded_is_refused_by_name(tmp_path: Path, part: str, change: Any, code: str) -> None:
+@pytest.mark.parametrize("placement", ["packed", "decoded"])
+def test_what_cannot_be_decoded_is_refused_by_name(
+    tmp_path: Path, part: str, change: Any, code: str, placement: str
+) -> None:
     folder = tmp_path / "damaged"
     shutil.copytree(GOLDEN / "ct-nvfp4", folder)
     name = next(key for key in sorted(load_file(folder / WEIGHTS)) if key.endswith(f"experts.1.up_proj.{part}"))
     one(name, change)(folder)
     with raises(CorruptCheckpointError, code, "experts.1.up_proj.weight"):
-        load_model(folder, placement="packed")
+        load_model(folder, placement=placement)
 
 
 @pytest.mark.long

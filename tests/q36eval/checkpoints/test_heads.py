@@ -18,8 +18,8 @@ from q36eval.engines import EngineSettings, ScoreRequest, open_engine
 from q36eval.engines.head import Head
 from q36eval.engines.numerics import float32_logits
 from q36eval.errors import CorruptCheckpointError, EngineError, UsageError
-from tests.draft_heads import EXPERTS, SANDBOX, head_tensors, with_head
-from tests.q36eval.checkpoints.inspection.damage import config, edit_tensors
+from tests.draft_heads import SANDBOX, head_tensors, with_head
+from tests.q36eval.checkpoints.inspection.damage import config, edit_tensors, fused
 from tests.q36eval.scoring import states_of
 from tests.raising import raises
 
@@ -77,15 +77,7 @@ def test_guesses_read_the_text_and_the_guess_before(tmp_path: Path) -> None:
 
 def test_experts_may_be_fused_and_the_layout_multimodal(tmp_path: Path) -> None:
     apart = head_tensors(256)
-    fused = {name: tensor for name, tensor in apart.items() if ".experts." not in name}
-    stem = "mtp.layers.0.mlp.experts"
-    stacks = {
-        which: torch.stack([apart[f"{stem}.{e}.{which}_proj.weight"] for e in range(EXPERTS)])
-        for which in ("gate", "up", "down")
-    }
-    fused[f"{stem}.gate_up_proj"] = torch.cat([stacks["gate"], stacks["up"]], dim=1)
-    fused[f"{stem}.down_proj"] = stacks["down"]
-    one, other = loaded(with_head(tmp_path / "apart", apart)), loaded(with_head(tmp_path / "fused", fused))
+    one, other = loaded(with_head(tmp_path / "apart", apart)), loaded(with_head(tmp_path / "fused", fused(apart)))
     prefixed = loaded(with_head(tmp_path / "prefixed", {f"model.{name}": tensor for name, tensor in apart.items()}))
     for head in (other, prefixed):
         assert all(torch.equal(mine, theirs) for mine, theirs in zip(one.parameters(), head.parameters(), strict=True))

@@ -111,13 +111,18 @@ def test_scales_that_mean_nothing_are_refused(
         load_model(with_scales(bf16_folder, tmp_path / "wrong", scales), kv_cache_dtype="fp8_e4m3")
 
 
-def test_the_identity_says_what_is_emulated() -> None:
+def test_the_identity_says_what_is_emulated_and_other_dtypes_are_refused() -> None:
     auto, fp8 = (identity_of(EngineSettings(SANDBOX, kv_cache_dtype=dtype)) for dtype in (None, "fp8_e4m3"))
     assert auto.differing_fields(fp8) == ["kv_cache_dtype"]
     assert (auto.kv_cache_dtype, fp8.kv_cache_dtype) == ("auto", "fp8_e4m3")
+    states = {"recurrent_state_dtype": "bfloat16", "conv_state_dtype": "float16"}
+    emulated = identity_of(EngineSettings(SANDBOX, **states))  # type: ignore[arg-type]
+    assert dict(set(emulated.settings.items()) - set(auto.settings.items())) == states
     assert open_engine(EngineSettings(SANDBOX, kv_cache_dtype="fp8_e4m3")).identity == fp8
     with raises(UsageError, "kv-cache-unsupported", "fp8_e4m3", "turboquant_k8v4"):
         identity_of(EngineSettings(SANDBOX, kv_cache_dtype="fp4"))
+    with raises(UsageError, "option-value", "'fp8'", "float32, bfloat16, float16"):
+        identity_of(EngineSettings(SANDBOX, recurrent_state_dtype="fp8"))
 
 
 def first_states(model: Any, ids: Tensor) -> tuple[Tensor, Tensor]:
@@ -177,13 +182,3 @@ def test_a_shared_prefix_is_lent_and_stays_as_it_is() -> None:
         assert torch.equal(states, again[key])
     answers = list(engine.generate([GenerationRequest("g", prefix, 5)]))
     assert answers[0].error is None
-
-
-def test_the_identity_says_which_dtypes_states_have_and_others_are_refused() -> None:
-    plain = identity_of(SANDBOX)
-    settings = EngineSettings(SANDBOX, recurrent_state_dtype="bfloat16", conv_state_dtype="float16")
-    emulated = identity_of(settings)
-    added = {("recurrent_state_dtype", "bfloat16"), ("conv_state_dtype", "float16")}
-    assert set(emulated.settings.items()) - set(plain.settings.items()) == added
-    with raises(UsageError, "option-value", "'fp8'", "float32, bfloat16, float16"):
-        identity_of(EngineSettings(SANDBOX, recurrent_state_dtype="fp8"))

@@ -15,8 +15,7 @@ from safetensors.torch import load_file, save_file
 from q36eval.checkpoints import header as header_module
 from q36eval.checkpoints import load_model, open_checkpoint
 from q36eval.checkpoints.inspection import inspect_checkpoint
-from q36eval.errors import CorruptCheckpointError, ExitCode, UsageError
-from tests.commands import q36eval
+from q36eval.errors import CorruptCheckpointError, UsageError
 from tests.raising import raises
 
 from .inspection.damage import ONE, TWO, WEIGHTS, Damage, edit_header, sharded, stray_file
@@ -159,12 +158,6 @@ def test_a_quantization_that_is_not_decoded_is_refused_before_weights_are_looked
     for refused in (load_model, inspect_checkpoint):
         with raises(UsageError, "scheme-unsupported", folder, f"by {name!r}", "compressed-tensors"):
             refused(folder)
-
-
-def test_the_command_refuses_it_as_wrong_usage(tmp_path: Path) -> None:
-    folder = configured(tmp_path / "model", **UNDECODED["MLX"])
-    done = q36eval("inspect", str(folder), state=tmp_path / "state")
-    assert (done.returncode, done.stderr.count("\n")) == (ExitCode.USAGE, 1), done.stderr
 
 
 @pytest.mark.parametrize(

@@ -43,9 +43,13 @@ def resolve(
     parts: frozenset[str] = frozenset({"weight"}),
     stored: Sequence[str] = (),
 ) -> Scheme:
+    return scheme_resolver(declaring(quantization, stored))(module, parts)
+
+
+def declaring(quantization: dict[str, Any], stored: Sequence[str] = (), **sizes: int) -> Checkpoint:
     tensors = {name: TensorEntry(name, Path("none"), "F32", (), 0, 4) for name in stored}
-    config = {"model_type": "qwen3_5_moe_text", "quantization_config": quantization}
-    return scheme_resolver(Checkpoint(HeldFolder(Path("checkpoint")), config, tensors))(module, parts)
+    config = {"model_type": "qwen3_5_moe_text", "quantization_config": quantization} | sizes
+    return Checkpoint(HeldFolder(Path("checkpoint")), config, tensors)
 
 
 def test_gptq_rules_exclude_and_override_in_order() -> None:
@@ -231,16 +235,8 @@ def modules_of(layers: int, experts: int) -> list[str]:
     return modules
 
 
-def declaring(quantization: dict[str, Any], tmp_path: Path, layers: int = 2, experts: int = 2) -> Checkpoint:
-    entry = TensorEntry("x", tmp_path / "model.safetensors", "BF16", (1,), 0, 2)
-    model = {"model_type": "qwen3_5_moe_text", "num_hidden_layers": layers, "num_experts": experts}
-    return Checkpoint(HeldFolder(tmp_path), {**model, "quantization_config": quantization}, {"x": entry})
-
-
-def formats(
-    quantization: dict[str, Any], modules: list[str], tmp_path: Path, layers: int = 2, experts: int = 2
-) -> dict[str, str]:
-    resolve = scheme_resolver(declaring(quantization, tmp_path, layers, experts))
+def formats(quantization: dict[str, Any], modules: list[str], **sizes: int) -> dict[str, str]:
+    resolve = scheme_resolver(declaring(quantization, **sizes))
     return {module: resolve(module, frozenset({"qweight", "weight_scale"})).format for module in modules}
 
 
@@ -287,7 +283,6 @@ def test_each_entry_means_what_comparing_name_by_name_says(
     key: str,
     is_left_out: Callable[[str, list[str]], bool],
     more: list[str],
-    tmp_path: Path,
 ) -> None:
     modules = modules_of(layers=2, experts=2)
     linear = [module for module in modules if module.endswith(("_proj", "_qkv", "_z", "shared_expert_gate"))]
@@ -295,7 +290,8 @@ def test_each_entry_means_what_comparing_name_by_name_says(
         given: Any = {entry: {"bits": 16}} if key == "extra_config" else [entry]
         declared = quantization | {key: given}
         left_out = [module for module in linear if is_left_out(module, [entry])]
-        plain = [name for name, kind in formats(declared, linear, tmp_path).items() if kind == "plain"]
+        found = formats(declared, linear, num_hidden_layers=2, num_experts=2)
+        plain = [name for name, kind in found.items() if kind == "plain"]
         assert plain == left_out, entry
         meant = [module for module in modules if is_left_out(module, [entry])]
         assert dead_patterns(declared, modules) == ([] if meant else [entry])
@@ -303,7 +299,7 @@ def test_each_entry_means_what_comparing_name_by_name_says(
 
 @pytest.mark.long
 @pytest.mark.parametrize("method", ["compressed-tensors", "modelopt", "mixed", "fp8", "auto-round"])
-def test_lists_of_every_module_come_to_an_end_at_the_full_shape(method: str, tmp_path: Path) -> None:
+def test_lists_of_every_module_come_to_an_end_at_the_full_shape(method: str) -> None:
     """llm-compressor and AutoRound list what they leave out module by module, Model Optimizer's mixed recipes what they
     quantize."""
     modules = modules_of(LAYERS, EXPERTS)
@@ -318,7 +314,7 @@ def test_lists_of_every_module_come_to_an_end_at_the_full_shape(method: str, tmp
         "fp8": FP8 | {"modules_to_not_convert": modules},
         "auto-round": OF_ALL_BLOCKS | {"extra_config": {module: {"bits": 16} for module in modules}},
     }
-    kinds = set(formats(declared[method], modules, tmp_path, LAYERS, EXPERTS).values())
+    kinds = set(formats(declared[method], modules, num_hidden_layers=LAYERS, num_experts=EXPERTS).values())
     assert kinds == {"modelopt-fp8" if method == "mixed" else "plain"}
     assert dead_patterns(declared[method], modules) == []
 
@@ -333,16 +329,14 @@ def test_lists_of_every_module_come_to_an_end_at_the_full_shape(method: str, tmp
     ],
     ids=["compressed-tensors", "modelopt", "gptq", "auto-round"],
 )
-def test_more_patterns_than_anybody_writes_are_refused(
-    quantization: dict[str, Any], key: str, pattern: str, tmp_path: Path
-) -> None:
+def test_more_patterns_than_anybody_writes_are_refused(quantization: dict[str, Any], key: str, pattern: str) -> None:
     def declared(count: int) -> dict[str, Any]:
         given = [pattern.format(number) for number in range(count)]
         return quantization | {key: given if key == "ignore" else {name: {} for name in given}}
 
-    scheme_resolver(declaring(declared(MOST_PATTERNS), tmp_path))
+    scheme_resolver(declaring(declared(MOST_PATTERNS)))
     with raises(CorruptCheckpointError, "patterns-too-many", "1,025", "1,024"):
-        scheme_resolver(declaring(declared(MOST_PATTERNS + 1), tmp_path))
+        scheme_resolver(declaring(declared(MOST_PATTERNS + 1)))
 
 
 NAME = "model.layers.3.mlp.experts.4.up_proj"

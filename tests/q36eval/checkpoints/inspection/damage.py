@@ -48,6 +48,26 @@ def edit_header(folder: Path, change: Callable[[dict[str, Any]], object], encodi
     (folder / WEIGHTS).write_bytes(struct.pack("<Q", len(blob)) + blob + data[8 + length :])
 
 
+def fp4_bytes(values: Tensor) -> Tensor:
+    """Two codes a byte, the low nibble first; to nearest."""
+    code = torch.bucketize(values.abs().contiguous(), (FP4[1:] + FP4[:-1]) / 2) + 8 * (values < 0)
+    return (code[..., 0::2] | (code[..., 1::2] << 4)).to(torch.uint8)
+
+
+def fused(tensors: Tensors) -> Tensors:
+    """Experts as `gate_up_proj` [E, 2I, H] and `down_proj` [E, H, I]."""
+    together = {name: tensor for name, tensor in tensors.items() if ".experts." not in name}
+    for layer in {name.partition(".experts.")[0] for name in tensors.keys() - together.keys()}:
+        experts = f"{layer}.experts"
+        numbers = range(sum(name.startswith(f"{experts}.") for name in tensors) // 3)
+        gate, up, down = (
+            torch.stack([tensors[f"{experts}.{number}.{part}_proj.weight"] for number in numbers])
+            for part in ("gate", "up", "down")
+        )
+        together |= {f"{experts}.gate_up_proj": torch.cat([gate, up], 1), f"{experts}.down_proj": down}
+    return together
+
+
 def edit(change: Callable[[Tensors], object]) -> Damage:
     return lambda folder: edit_tensors(folder, change)
 
@@ -142,8 +162,7 @@ def twice_as_coarse(folder: Path) -> None:
             tensors[name] = tensors[name] / 2
             scale = (tensors[f"{module}.weight_scale"].float() / tensors[name]).repeat_interleave(16, 1)
             weight = reference[f"{module}.weight"].float()
-            codes = ((weight / scale).abs().unsqueeze(-1) - FP4).abs().argmin(-1) | ((weight < 0).long() << 3)
-            tensors[f"{module}.weight_packed"] = (codes[:, ::2] | (codes[:, 1::2] << 4)).to(torch.uint8)
+            tensors[f"{module}.weight_packed"] = fp4_bytes(weight / scale)
 
     edit_tensors(folder, round_again)
 

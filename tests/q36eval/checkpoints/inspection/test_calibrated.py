@@ -19,8 +19,7 @@ from q36eval.checkpoints.inspection.grids import Rounding, Usage, stored_grid, s
 from q36eval.checkpoints.inspection.stored_schemes import Block
 from tests.profiles import sized
 
-from .damage import FP4
-from .tiny import fp4_bytes
+from .damage import FP4, fp4_bytes
 
 LARGEST = {"nvfp4": 6.0, "fp8": 448.0, "int8": 127.5, "int4": 7.5, "int3": 3.5, "int2": 1.5}
 

@@ -9,7 +9,7 @@ from q36eval.checkpoints.inspection import Severity, inspect_checkpoint
 from q36eval.checkpoints.inspection.declared_scheme import declared_findings, named_scheme
 
 from .conftest import Copy, Whole
-from .damage import OWN_FILE
+from .damage import OWN_FILE, edit_json
 
 KV_ALONE = {"quant_algo": None, "kv_cache_quant_algo": "FP8", "quantized_layers": {}}
 """What Model Optimizer exports where a recipe matched nothing (its pull request 2203)."""
@@ -68,8 +68,10 @@ def test_nothing_quantized_is_blocked_where_a_scheme_is_declared(plain: Path, wh
 def test_a_recipe_that_matched_nothing_and_left_a_quantized_cache_is_blocked_by_its_name(plain: Path) -> None:
     """Its configuration declares the cache alone, which some releases mean."""
     (plain / OWN_FILE).write_text(json.dumps({"producer": {"name": "modelopt"}, "quantization": KV_ALONE}))
-    assert "declared-scheme-absent" not in by_rule(plain, named={"its name": "release"})
+    assert Severity.BLOCKING not in by_rule(plain, named={"its name": "release"}).values()
     assert by_rule(plain, named={"its name": "tiny-NVFP4"})["declared-scheme-absent"] is Severity.BLOCKING
+    edit_json(plain, OWN_FILE, lambda own: own["quantization"].update(quant_algo="FP8"))
+    assert by_rule(plain)["declared-scheme-absent"] is Severity.BLOCKING
 
 
 def test_the_scheme_of_a_person_is_compared_with_what_is_stored() -> None:

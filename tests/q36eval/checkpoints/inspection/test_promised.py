@@ -23,8 +23,7 @@ from q36eval.config import Paths
 from q36eval.run.weights import measurements, promises_of
 from tests.branches import folder_of
 
-from .damage import OUTPUT, SANDBOX, Tensors, edit_json, edit_tensors
-from .tiny import GOLDEN
+from .damage import OUTPUT, SANDBOX, Tensors, edit_json, edit_tensors, fused
 
 REPOSITORY = Path(__file__).parents[4]
 KEPT = Promise(tensors="linear attention", stored="unquantized", source="the card")
@@ -105,24 +104,6 @@ def census(folder: Path) -> dict[str, int] | None:
     return scheme_census(weights.values(), {name: outline.shape_at(place) for name, place in places.items()})
 
 
-@pytest.mark.parametrize(
-    ("branch", "schemes"),
-    [
-        ("bf16", {}),
-        ("main", {"NVFP4": 134}),
-        ("fp8-head", {"FP8_BLOCK": 1, "NVFP4": 134}),
-        ("nvfp4-modelopt", {"NVFP4": 108}),
-        ("gptq-int4", {"W4A16": 108}),
-    ],
-)
-def test_the_sandboxs_branches(branch: str, schemes: dict[str, int]) -> None:
-    assert census(folder_of(branch)) == schemes
-
-
-def test_what_auto_round_packed_as_awq() -> None:
-    assert census(GOLDEN / "autoround-awq") == {"W4A16": 13}
-
-
 def renamed(config: dict[str, Any]) -> None:
     groups = config["quantization_config"]["config_groups"]
     config["quantization_config"]["config_groups"] = {f"W4A16_{name}": group for name, group in groups.items()}
@@ -142,19 +123,26 @@ def inputs_not_emulated(config: dict[str, Any]) -> None:
     config["quantization_config"]["config_groups"]["group_0"]["input_activations"] |= {"num_bits": 8}
 
 
+def as_it_is(config: dict[str, Any]) -> None:
+    """No change."""
+
+
 @pytest.mark.parametrize(
-    ("change", "schemes"),
+    ("branch", "change", "schemes"),
     [
-        (renamed, {"FP8_BLOCK": 1, "NVFP4": 134}),
-        (weight_only, {"FP8_BLOCK_A16": 1, "NVFP4_A16": 134}),
-        (declared_as_integers, {"FP8_BLOCK": 1, "NVFP4": 134}),
-        (inputs_not_emulated, None),
+        ("bf16", as_it_is, {}),
+        ("nvfp4-modelopt", as_it_is, {"NVFP4": 108}),
+        ("gptq-int4", as_it_is, {"W4A16": 108}),
+        ("fp8-head", renamed, {"FP8_BLOCK": 1, "NVFP4": 134}),
+        ("fp8-head", weight_only, {"FP8_BLOCK_A16": 1, "NVFP4_A16": 134}),
+        ("fp8-head", declared_as_integers, {"FP8_BLOCK": 1, "NVFP4": 134}),
+        ("fp8-head", inputs_not_emulated, None),
     ],
 )
 def test_what_is_stored_counts_whatever_it_is_called(
-    change: Callable[[dict[str, Any]], None], schemes: dict[str, int] | None, tmp_path: Path
+    branch: str, change: Callable[[dict[str, Any]], None], schemes: dict[str, int] | None, tmp_path: Path
 ) -> None:
-    folder = Path(shutil.copytree(SANDBOX / "fp8-head", tmp_path / "copy"))
+    folder = Path(shutil.copytree(folder_of(branch), tmp_path / "copy"))
     edit_json(folder, "config.json", change)
     assert census(folder) == schemes
 
@@ -175,10 +163,10 @@ def random(*shape: int) -> torch.Tensor:
 
 
 def extras() -> Tensors:
-    """As the reference stores them: experts fused."""
-    return {
-        f"{EXPERTS}.gate_up_proj": random(2, 8, 16),
-        f"{EXPERTS}.down_proj": random(2, 16, 4),
+    """What the reference has beside its text model, experts one by one."""
+    whole = {"gate": random(2, 4, 16), "up": random(2, 4, 16) + 1, "down": random(2, 16, 4)}
+    experts = {f"{EXPERTS}.{n}.{part}_proj.weight": whole[part][n] for n in range(2) for part in whole}
+    return experts | {
         HEAD: random(16, 32),
         "mtp.norm.weight": random(16),
         PATCH: random(16, 3, 2, 2),
@@ -187,20 +175,14 @@ def extras() -> Tensors:
 
 
 def one_by_one() -> Tensors:
-    """As branches store them: per-expert files, in the other layout's names."""
-    tensors = {name.removeprefix("model."): tensor for name, tensor in extras().items()}
-    gate_up, down = (tensors.pop(f"{EXPERTS}.{which}_proj") for which in ("gate_up", "down"))
-    for expert in range(2):
-        gate, up = gate_up[expert].chunk(2)
-        for which, tensor in (("gate", gate), ("up", up), ("down", down[expert])):
-            tensors[f"{EXPERTS}.{expert}.{which}_proj.weight"] = tensor
-    return tensors
+    """As branches store them, in the other layout's names."""
+    return {name.removeprefix("model."): tensor for name, tensor in extras().items()}
 
 
 @pytest.fixture(scope="module")
 def reference(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = Path(shutil.copytree(SANDBOX / "bf16", tmp_path_factory.mktemp("reference") / "bf16"))
-    edit_tensors(folder, lambda tensors: tensors.update(extras()))
+    edit_tensors(folder, lambda tensors: tensors.update(fused(extras())))
     return folder
 
 

@@ -303,22 +303,3 @@ def test_tokens_of_two_lists_stay_one_id_each(in_both_files: bool, tmp_path: Pat
         assert lost == (
             set() if in_both_files else {"special-token-lost"} | ({"tokenizer-differs"} if reference else set())
         )
-
-
-@pytest.mark.parametrize("name", ["model.layers.0.linear_attn.A_log", "model.layers.2.linear_attn.dt_bias"])
-def test_a_rounded_recurrent_parameter_is_named_as_rounded(name: str, copy_of: Copy) -> None:
-    def told(change: Callable[[Tensor], Tensor]) -> list[str]:
-        edit_tensors(folder, lambda tensors: tensors.update({name: change(original)}))
-        found = inspect_checkpoint(folder, reference, weights_workers=1)
-        assert {finding.rule for finding in found.blocking} <= {"unquantized-differs"}
-        return [finding.message for finding in found.blocking if finding.subject == name]
-
-    def in_8_bits(tensor: Tensor) -> Tensor:
-        step = tensor.float().abs().max() / 127
-        return ((tensor.float() / step).round() * step).to(tensor.dtype)
-
-    folder, reference = copy_of("tiny-nvfp4")
-    original = load_file(folder / WEIGHTS)[name]
-    assert told(Tensor.float) == [], "the same numbers in another dtype"
-    assert ["rounding" in message for message in told(in_8_bits)] == [True]
-    assert ["rounding" in message for message in told(torch.neg)] == [False]

@@ -33,10 +33,15 @@ def in_file(folder: Path, template: str) -> str:
     return "chat_template.jinja"
 
 
-def among_settings(folder: Path, template: str) -> str:
-    listed = [{"name": "default", "template": "fine"}, {"name": "tool_use", "template": template}]
-    (folder / "tokenizer_config.json").write_text(json.dumps({"chat_template": listed}))
-    return "tokenizer_config.json"
+def listed_in(file: str) -> Callable[[Path, str], str]:
+    """As the second of the templates that a file of settings lists."""
+
+    def write(folder: Path, template: str) -> str:
+        listed = [{"name": "default", "template": "fine"}, {"name": "tool_use", "template": template}]
+        (folder / file).write_text(json.dumps({"chat_template": listed}))
+        return file
+
+    return write
 
 
 def additional(folder: Path, template: str) -> str:
@@ -46,18 +51,12 @@ def additional(folder: Path, template: str) -> str:
     return "additional_chat_templates/tool_use.jinja"
 
 
-def in_a_processors_settings(folder: Path, template: str) -> str:
-    (folder / "chat_template.jinja").write_text("fine")
-    listed = [{"name": "default", "template": "fine"}, {"name": "tool_use", "template": template}]
-    (folder / "processor_config.json").write_text(json.dumps({"chat_template": listed}))
-    return "processor_config.json"
-
-
 def found(folder: Path, declared: str | None = None, reference: Path | None = SANDBOX) -> list[Finding]:
     return template_findings(hold(folder), None if reference is None else hold(reference), declared)
 
 
-WRITERS = [in_file, among_settings, additional, in_a_processors_settings]
+PROCESSOR = listed_in("processor_config.json")
+WRITERS = [in_file, listed_in("tokenizer_config.json"), additional, PROCESSOR]
 
 
 @pytest.mark.long
@@ -105,7 +104,7 @@ def test_a_processors_template_counts_where_it_is_another_and_not_where_it_repea
         folder.mkdir()
         (folder / "chat_template.jinja").write_text("fine")
     (repeated / "chat_template.json").write_text(json.dumps({"chat_template": "fine"}))
-    file = in_a_processors_settings(other, "{{ messages }} other")
+    file = PROCESSOR(other, "{{ messages }} other")
     assert chat_template_sha256(repeated) == chat_template_sha256(plain) != chat_template_sha256(other)
     assert not found(repeated, reference=plain)
     (finding,) = found(other, reference=plain)

@@ -7,6 +7,7 @@ head and a vision tower are among what can be damaged.
 import json
 import shutil
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
@@ -15,7 +16,7 @@ from safetensors.torch import load_file, save_file
 from q36eval.checkpoints import open_checkpoint
 from q36eval.checkpoints.weights import index_weights
 
-from .damage import FP4, WEIGHTS, Tensors
+from .damage import WEIGHTS, Tensors, fp4_bytes, fused
 
 GOLDEN = Path(__file__).parents[3] / "assets" / "golden"
 MANIFEST: dict[str, Any] = json.loads((GOLDEN / "MANIFEST.json").read_text())
@@ -63,47 +64,27 @@ def _start(name: str) -> Tensors:
 
     later = name.startswith("modelopt") and name not in ("modelopt-nvfp4", "modelopt-fp8", "modelopt-mixed")
     sizes = THIRTY_TWO if name.startswith("autoround") else MICROSCALED if "mxfp" in name else SMALL if later else {}
-    tensors: Tensors = {}
-    for key, tensor in base_model(**sizes).state_dict().items():
-        if key.endswith("experts.gate_up_proj"):
-            for number, expert in enumerate(tensor):
-                gate, up = expert.chunk(2)
-                prefix = key.removesuffix("gate_up_proj")
-                tensors |= {f"{prefix}{number}.gate_proj.weight": gate, f"{prefix}{number}.up_proj.weight": up}
-        elif key.endswith("experts.down_proj"):
-            prefix = key.removesuffix("down_proj")
-            tensors |= {f"{prefix}{number}.down_proj.weight": expert for number, expert in enumerate(tensor)}
-        else:
-            tensors[key] = tensor
-    return tensors
+    return _stored(base_model(**sizes))
+
+
+def _stored(model: Any) -> Tensors:
+    """As transformers stores them."""
+    with TemporaryDirectory() as place:
+        model.save_pretrained(place)
+        return load_file(Path(place, WEIGHTS))
 
 
 FULL_LAYER = "model.layers.1.self_attn"
 
 
-def stored_shapes(config: dict[str, Any]) -> dict[str, tuple[int, ...]]:
-    """The weights that a checkpoint of that model stores, experts one by one."""
-    from transformers import Qwen3_5MoeForCausalLM, Qwen3_5MoeTextConfig
-
-    with torch.device("meta"):
-        model = Qwen3_5MoeForCausalLM(Qwen3_5MoeTextConfig(**config))
-    shapes: dict[str, tuple[int, ...]] = {}
-    for name, weight in model.state_dict().items():
-        experts, _, fused = name.rpartition(".")
-        parts = {"gate_up_proj": ("gate_proj", "up_proj"), "down_proj": ("down_proj",)}.get(fused, ())
-        for number in range(len(weight)) if parts else ():
-            for part in parts:
-                shapes[f"{experts}.{number}.{part}.weight"] = (weight.shape[1] // len(parts), weight.shape[2])
-        if not parts:
-            shapes[name] = tuple(weight.shape)
-    return shapes
-
-
 def hybrid_reference(folder: Path) -> Tensors:
     """Random weights of two kinds of attention, a multi-token head and a vision tower; in BF16, written to `folder`."""
+    from golden_base import randomized
+    from transformers import Qwen3_5MoeForCausalLM, Qwen3_5MoeTextConfig
+
     generator = torch.Generator().manual_seed(5)
-    shapes = stored_shapes(CONFIG) | BESIDE
-    tensors = {name: (torch.randn(shape, generator=generator) * 0.05).bfloat16() for name, shape in shapes.items()}
+    tensors = _stored(randomized(lambda: Qwen3_5MoeForCausalLM(Qwen3_5MoeTextConfig(**CONFIG))))
+    tensors |= {name: (torch.randn(shape, generator=generator) * 0.05).bfloat16() for name, shape in BESIDE.items()}
     _save(folder, tensors, CONFIG)
     return tensors
 
@@ -113,24 +94,11 @@ def hybrid(layout: str, folder: Path) -> None:
     tensors = hybrid_reference(folder / "reference")
     config = dict(CONFIG)
     if layout == "fused":
-        tensors = _fused(tensors)
+        tensors = fused(tensors)
     elif layout == "nvfp4":
         tensors, config = _nvfp4(tensors), config | {"quantization_config": NVFP4}
         tensors |= {f"{FULL_LAYER}.k_scale": torch.tensor(0.02), f"{FULL_LAYER}.v_scale": torch.tensor(0.01)}
     _save(folder / "branch", tensors, config)
-
-
-def _fused(tensors: Tensors) -> Tensors:
-    """Experts as `gate_up_proj` [E, 2I, H] and `down_proj` [E, H, I]."""
-    fused = {name: tensor for name, tensor in tensors.items() if ".mlp.experts." not in name}
-    for layer in range(CONFIG["num_hidden_layers"]):
-        experts = f"model.layers.{layer}.mlp.experts"
-        gate, up, down = (
-            torch.stack([tensors[f"{experts}.{n}.{part}_proj.weight"] for n in range(CONFIG["num_experts"])])
-            for part in ("gate", "up", "down")
-        )
-        fused |= {f"{experts}.gate_up_proj": torch.cat([gate, up], 1), f"{experts}.down_proj": down}
-    return fused
 
 
 def _nvfp4(tensors: Tensors) -> Tensors:
@@ -151,12 +119,6 @@ def _nvfp4(tensors: Tensors) -> Tensors:
             f"{module}.input_global_scale": torch.tensor([6.0 * 448.0 / 10.0]),
         }
     return stored
-
-
-def fp4_bytes(values: torch.Tensor) -> torch.Tensor:
-    """Two codes a byte, the low nibble first; to nearest."""
-    code = torch.bucketize(values.abs(), (FP4[1:] + FP4[:-1]) / 2) + 8 * (values < 0)
-    return (code[:, 0::2] | (code[:, 1::2] << 4)).to(torch.uint8)
 
 
 def _largest(tensors: Tensors, module: str) -> torch.Tensor:
