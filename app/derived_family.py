@@ -59,13 +59,10 @@ def derive_family(folder: Path, paths: Paths, name: str = "", repository: str | 
     """
     from q36eval.chat.template_abilities import abilities_of
 
-    try:
-        config = config_of(folder)
-    except Q36Error:  # reported where it is inspected or loaded
-        config = {}
-    text, named, abilities = config.get("text_config"), config.get("architectures"), abilities_of(folder)
+    config = _readable(folder)
+    named, abilities = config.get("architectures"), abilities_of(folder)
     architectures = tuple(each for each in named if isinstance(each, str)) if isinstance(named, list) else ()
-    length = context_length(text if isinstance(text, dict) else config, folder)
+    length = context_of(folder)
     same = _same_base(repository, config, architectures, paths)
     known: dict[str, Any] = {} if same is None else {"skills": same.skills, "same_base": same.name}
     if same is not None and same.answers.largest < length:
@@ -108,6 +105,20 @@ def config_of(folder: Path) -> dict[str, Any]:
 
     config: dict[str, Any] = open_checkpoint(folder).config if is_gguf(folder) else read_json(folder / "config.json")
     return config
+
+
+def _readable(folder: Path) -> dict[str, Any]:
+    try:
+        return config_of(folder)
+    except Q36Error:  # reported where it is inspected or loaded
+        return {}
+
+
+def context_of(folder: Path) -> int:
+    """Tokens that a checkpoint's model attends to, see `context_length`."""
+    config = _readable(folder)
+    text = config.get("text_config")
+    return context_length(text if isinstance(text, dict) else config, folder)
 
 
 def context_length(settings: Mapping[str, Any], folder: Path) -> int:

@@ -82,23 +82,31 @@ class Asked:
     family: str | None = None
     suite: str | None = None
     policy: str | None = None
+    words: Sequence[str] = ()
+    """Those of a gate's command line after its name; empty of another command."""
     policy_check: str = ""
     folder: str = ""
     """The command that checks the policy, and where a tokenizer is: `understand` fills them in."""
 
     def gate(self, **changed: str) -> str:
-        """The gate's command line, with other values for some of its options."""
-        named = {**vars(self), **changed}
-        return "q36eval gate" + _options({key: named[key] for key in named if key not in ("policy_check", "folder")})
+        """The gate's command line as it was typed, with other values for some of its options."""
+        words = [word for word in self.words if word != "--plan"]
+        if not words:
+            named = {name: getattr(self, name) for name in ("branch", "reference", "family", "suite", "policy")}
+            return "q36eval gate" + _options(named | changed)
+        for name, value in changed.items():
+            places = [at for at, word in enumerate(words) if word.partition("=")[0] == f"--{name}"]
+            for at in reversed(places):
+                del words[at : at + (1 if "=" in words[at] else 2)]
+            words += [f"--{name}", value]
+        return shlex.join(["q36eval", "gate", *words])
 
     def understand(self, request: Request) -> None:
         """What it came to: a derived family has no file that a policy could be checked for."""
         self.folder = str((request.reference or request.branch).folder)
-        if request.policy is not None:
-            derived = isinstance(request.family, DerivedFamily)
-            named = {"family": None if derived else self.family or request.family.name, "suite": request.suite}
+        if request.policy is not None and not isinstance(request.family, DerivedFamily):
             self.policy_check = f"q36eval policy check {shlex.quote(self.policy or request.policy.name)}"
-            self.policy_check += _options(named)
+            self.policy_check += _options({"family": self.family or request.family.name, "suite": request.suite})
 
 
 def _options(named: Mapping[str, str | None]) -> str:
@@ -200,9 +208,7 @@ def _mended_by(problem: Problem, asked: Asked) -> str:
     if told is not None:
         return told[1].replace("FOLDER", shlex.quote(asked.folder or "FOLDER"))
     if _what(code) == "policy" and code != "policy-unknown":
-        return asked.policy_check or (
-            "" if asked.policy is None else f"q36eval policy check {shlex.quote(asked.policy)}"
-        )
+        return asked.policy_check
     skips = " ".join(re.findall(r"--skip \w+", problem.message))
     pack = "q36eval reference capture" + _options({"reference": asked.reference})
     commands = {
@@ -218,7 +224,7 @@ def _mended_by(problem: Problem, asked: Asked) -> str:
         "hub-disk-full": f"HF_HOME=/larger/disk {asked.gate()}",
         "hub-gated": "hf auth login",
         "hub-": asked.gate(),
-        "device-": f"{asked.gate()} --device cpu",
+        "device-": asked.gate(device="cpu"),
         "disk-": "q36eval history gc",
         "pack-": pack,
     }

@@ -10,6 +10,8 @@ from q36eval.errors import UsageError
 from q36eval.files import json_sha256
 
 MANIFEST = "manifest.json"
+LONGEST = "longest"
+"""What a manifest was made from, where it has fewer of RULER's lengths than its suite: the greatest, in tokens."""
 
 
 class FrozenFile(BaseModel):

@@ -15,6 +15,7 @@ from q36eval.evals.blocks import draws_by_margin, in_blocks
 from q36eval.evals.competence import CUT_OFF, UNREADABLE, KnownAnswer, cause_of, family_of, merged, sampled
 from q36eval.evals.encoding import Encoded, Encoder, NotAmongLikeliestError, is_cut_off, responses, with_shared_prefixes
 from q36eval.evals.figures import UNITS, Plan
+from q36eval.evals.frozen import LONGEST
 from q36eval.evals.lm_tasks import Document, load_documents
 from q36eval.evals.paired_clusters import DrawnItem, PlannedItem
 from q36eval.evals.suite import LoadedSuite, TaskGroup
@@ -53,13 +54,20 @@ class EvalsProbe(Probe):
         self.skipped = self._loaded.skipped
         self.measured_on = self._loaded.measured_on
 
-    def check_tokenizer(self, tokenizer_sha256: str) -> None:
-        """Refuse to ask documents that were cut to length for another tokenizer.
+    def check_tokenizer(self, tokenizer_sha256: str, context: int | None = None) -> None:
+        """Refuse to ask documents that were cut to length for another tokenizer, or for another context in tokens.
 
         Raises:
             UsageError: they were.
         """
-        cut_for = self._loaded.cut_for
+        cut_for, suite, made_from = self._loaded.cut_for, self._loaded.suite, self._loaded.manifest.made_from
+        longest = made_from.get(LONGEST, str(suite.longest()))
+        if cut_for is not None and longest != str(suite.longest(context)):
+            raise UsageError(
+                "frozen-for-another-context",
+                f"RULER's documents in {self._loaded.data} have up to {longest} tokens, not as many as this model's "
+                f"context holds; freeze them for this one: {self._loaded.freeze_command}.",
+            )
         if cut_for is not None and cut_for != tokenizer_sha256:
             raise UsageError(
                 "frozen-for-another-tokenizer",

@@ -169,6 +169,12 @@ class EvalSuite(BaseModel):
         """The groups whose data `q36eval data freeze` writes."""
         return tuple(group for group in self.groups if group.tasks)
 
+    def longest(self, context: int | None = None) -> int | None:
+        """The greatest of RULER's lengths that a model of that context reads; None without one."""
+        rulers = [group.ruler for group in self.frozen_by_name if group.ruler is not None]
+        lengths = [length for ruler in rulers for length in ruler.lengths if context is None or length <= context]
+        return max(lengths, default=None)
+
     @property
     def freezing_sha256(self) -> str:
         """Hash of what the frozen data depends on."""

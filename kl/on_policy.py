@@ -19,7 +19,7 @@ from q36eval.engines.base import Engine, Generated, GenerationRequest
 from q36eval.engines.retries import with_retry
 from q36eval.errors import EngineError, UsageError
 from q36eval.files import canonical_json, json_sha256, write_atomically
-from q36eval.kl.raw_texts import chat_prefix, raw_ids
+from q36eval.kl.raw_texts import chat_prefix, raw_ids, writes_chats
 from q36eval.locks import exclusive
 from q36eval.probes import Progress
 from q36eval.records import DeploymentIdentity, Record
@@ -197,7 +197,7 @@ def sample_answers(
 
 def _request(prompt: OnPolicyPrompt, settings: OnPolicySettings, tokenizer: Any) -> GenerationRequest:
     thinks = False
-    if getattr(tokenizer, "chat_template", None):
+    if writes_chats(tokenizer):
         text = rendered_chat(tokenizer, prompt.messages, prompt.tools, enable_thinking=prompt.enable_thinking)
         token_ids = tuple(tokenizer.encode(text, add_special_tokens=False))
         thinks = prompt.enable_thinking and text != rendered_chat(

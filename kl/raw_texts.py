@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from q36eval.chat import rendered_chat
+from q36eval.chat import TemplateRaisedError, rendered_chat
 from q36eval.engines.base import Engine, ScoreRequest
 from q36eval.engines.retries import with_retry
 from q36eval.errors import EngineError
@@ -20,6 +20,17 @@ def leading_ids(tokenizer: Any) -> tuple[int, ...]:
     """The BOS token if the tokenizer itself puts it before a text, else nothing."""
     bos = getattr(tokenizer, "bos_token_id", None)
     return () if bos is None or list(tokenizer.encode(""))[:1] != [bos] else (bos,)
+
+
+def writes_chats(tokenizer: Any) -> bool:
+    """Whether there is a chat template that writes a user's message; of another nothing is asked."""
+    if not getattr(tokenizer, "chat_template", None):
+        return False
+    try:
+        rendered_chat(tokenizer, [{"role": "user", "content": REQUEST}], enable_thinking=False)
+    except TemplateRaisedError:
+        return False
+    return True
 
 
 def raw_ids(tokenizer: Any, text: str) -> tuple[int, ...]:
@@ -39,7 +50,7 @@ def chat_prefix(engine: Engine, texts: Sequence[str]) -> tuple[int, ...]:
         EngineError: it could not score the texts, or the template does not write the prompt.
     """
     tokenizer = engine.tokenizer
-    if not texts or engine.scores != "states" or not getattr(tokenizer, "chat_template", None):
+    if not texts or engine.scores != "states" or not writes_chats(tokenizer):
         return ()
     prompt = rendered_chat(tokenizer, [{"role": "user", "content": REQUEST}], enable_thinking=False)
     prefix = tuple(tokenizer.encode(prompt, add_special_tokens=False))

@@ -3,6 +3,7 @@
 import contextlib
 import io
 import logging
+import os
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -46,6 +47,25 @@ def load_split(
     # `datasets` keeps a dataset below the commit it came from
     name = Path(found.cache_files[0]["filename"]).parent.name if found.cache_files else ""
     return found, name if re.fullmatch(r"[0-9a-f]{40}", name) else None
+
+
+def bytes_of(revisions: Mapping[str, str | None]) -> int | None:
+    """How many bytes datasets have on the Hub, by their repositories and revisions; None where the Hub tells nothing.
+
+    Of some only a part is read.
+    """
+    from httpx import HTTPError
+    from huggingface_hub import HfApi
+    from huggingface_hub.errors import HfHubHTTPError, OfflineModeIsEnabled
+
+    api, total = HfApi(endpoint=os.environ.get("HF_ENDPOINT", "").rstrip("/") or None), 0
+    try:
+        for repository, revision in revisions.items():
+            found = api.dataset_info(repository, revision=revision, files_metadata=True, timeout=10.0)
+            total += sum(file.size or 0 for file in found.siblings or ())
+    except (HTTPError, HfHubHTTPError, OfflineModeIsEnabled):
+        return None
+    return total
 
 
 def check_revision(repository: str, config: str | None, commit: str | None, wanted: str | None) -> None:

@@ -3,6 +3,7 @@
 import sys
 from collections.abc import Iterator
 from contextlib import closing, suppress
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -31,11 +32,11 @@ from q36eval.app.cli.options import (
 )
 from q36eval.app.cli.report_formats import clear_reports
 from q36eval.app.cli.resuming import (
-    check_resumed,
     continue_with,
     kept_options,
     kept_policy,
     kept_template,
+    resumed_names,
 )
 from q36eval.app.cli.streams import kept_in_history
 from q36eval.app.derived_family import FLOOR_DOCUMENTS, DerivedFamily
@@ -53,8 +54,16 @@ if TYPE_CHECKING:
     from q36eval.history.decisions import WaiverSource
 
 
+WORDS = "q36eval.words"
+
+
 class GateCommand(TyperCommand):
     """Removes the reports of an earlier gate before it begins, and annotates whatever ends it in a GitHub job."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Keep the words as they were typed, of which a command that mends something is made."""
+        ctx.meta[WORDS] = tuple(args)
+        return super().parse_args(ctx, args)
 
     def invoke(self, ctx: Any) -> Any:
         """Remove the reports first, then run."""
@@ -160,15 +169,16 @@ def gate(
     Exit codes: 0 PASS, 1 FAIL, 2 usage or prerequisite, 3 INCONCLUSIVE, 4 not measured, or a required lane is not
     judged. A pre-check (--suite quick) that finds no damage exits 3, since it cannot release a branch.
     """
+    from q36eval.app.cli.data import freeze_first
     from q36eval.app.cli.gate_branches import Branches, Output, finish
     from q36eval.app.cli.github_output import in_workflow
     from q36eval.app.cli.missing import tabling
     from q36eval.app.needs import Asked, problems_of
     from q36eval.app.policies.files import declared_policy
-    from q36eval.run.preflight import Problem, collecting, crowded, refuse, refuse_with
+    from q36eval.run.preflight import Problem, collecting, crowded, problems, refuse, refuse_with
     from q36eval.run.suites import suite_place
 
-    asked = Asked(branch[0] if branch else None, reference, family, suite, policy)
+    asked = Asked(branch[0] if branch else None, reference, family, suite, policy, context.meta.get(WORDS, ()))
     with surviving_hangup(), tabling(asked, is_plan=plan):
         output = Output(announced=in_workflow(), as_json=as_json, branches=len(branch or ()))
         branch = _named(branch, resume)
@@ -184,7 +194,7 @@ def gate(
         suite_name = suite or chosen.suite
         branches = Branches(branch, chosen, paths, waivers_from, None if plan else out)
         if begun is not None:
-            check_resumed(begun, chosen, branches.names)
+            branches.names = resumed_names(begun, chosen, branches.names)
         unknown: list[Problem] = []
         with collecting(unknown):
             kept = None if policy is not None or begun is None else kept_policy(begun)
@@ -252,6 +262,11 @@ def gate(
             branches.resolve(download=True)
             resolve_reference(reference, reference_pack, chosen, paths)
             return int(TyperCommand.invoke(context.command, context))  # with all weights here
+        folders = [each.folder for each in (against, *branches.targets) if each is not None and each.folder.is_dir()]
+        if folders:
+            probes = {*probes_for(rules)} - {*(skip or ())} - ({ProbeName.KL} if corpus else set())
+            found_first = partial(problems, request(branch=branches.first), paths)
+            freeze_first(suite_name, folders[0], chosen.context_length, probes, paths, found_first)
         branches.make_folders()
         assert history is not None, "only a plan has none"
         with closing(branches.measured(request, history)) as measured:

@@ -96,9 +96,10 @@ class Branches:
         from q36eval.run.preflight import Problem
 
         self._targets = []
-        for name in self._named:
+        for named, name in zip(self._named, self.names, strict=True):
             try:
-                self._targets.append(resolve(name, self._family, self._paths, note, download=download))
+                target = resolve(named, self._family, self._paths, note, download=download)
+                self._targets.append(replace(target, name=name))
             except Q36Error as error:
                 self._targets.append(error)
         errors = [target for target in self._targets if isinstance(target, Q36Error)]

@@ -1,5 +1,6 @@
 """The options of a gate as its run keeps them: `gate --resume RUN` puts the same request together from them."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -9,6 +10,7 @@ from q36eval.app.targets import DerivedFamily, chosen_family
 from q36eval.chat.declared_template import recorded_template
 from q36eval.config import Family, Paths, Project
 from q36eval.config.project import counted_from, names_a_program
+from q36eval.hub_checkpoints import HubName
 from q36eval.provenance import OPTIONS
 from q36eval.run.request import Target, another_request, run_finished
 
@@ -67,7 +69,13 @@ def _plain(value: Any) -> Any:
 
 
 def _spelled(target: Target, family: Family) -> str:
-    return f"{family.name}/{target.name}" if target.name in family.branches else target.name
+    """A name that leads to the same bytes later: the Hub's by its commit."""
+    if target.name in family.branches:
+        return f"{family.name}/{target.name}"
+    on_hub = None if target.snapshot is None else HubName.parse(target.name)
+    if on_hub is None or target.snapshot is None:
+        return target.name
+    return str(replace(on_hub, revision=target.snapshot.commit))
 
 
 def _family(named: str | None, family: Family) -> str | None:
@@ -78,14 +86,18 @@ def _family(named: str | None, family: Family) -> str | None:
     return Project.here().family if of_project is not None and of_project.name == family.name else family.name
 
 
-def check_resumed(run: "RunRecord", family: Family, branches: list[str]) -> None:
-    """Refuse another branch or family than the run's, before a checkpoint is looked for.
+def resumed_names(run: "RunRecord", family: Family, branches: list[str]) -> list[str]:
+    """The run's name of its branch, which may be spelled with its commit now.
 
     Raises:
-        UsageError: it is another one. A finished run is decided again, which tells more.
+        UsageError: another branch or family than the run's, before a checkpoint is looked for. A finished run is
+            decided again, which tells more.
     """
-    if run.state != "finished" and (run.family, [run.branch]) != (family.name, branches):
+    begun = run.provenance.get(OPTIONS, {}).get("branch")
+    same = run.family == family.name and branches in ([run.branch], begun)
+    if run.state != "finished" and not same:
         raise another_request(run.id, run.branch)
+    return [run.branch] if same else branches
 
 
 def kept_policy(run: "RunRecord") -> "Policy | None":

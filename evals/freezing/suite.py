@@ -15,6 +15,7 @@ from q36eval.errors import CorruptCheckpointError, UsageError
 from q36eval.evals.freezing.hub import Hub, Row, Split, json_lines
 from q36eval.evals.freezing.ruler import features, generate
 from q36eval.evals.frozen import (
+    LONGEST,
     MANIFEST,
     FrozenTask,
     Manifest,
@@ -46,6 +47,7 @@ class _Freezing:
     folder: Path
     tokenizer: Path
     notify: Callable[[str], None]
+    longest: int
     hub: Hub = field(init=False)
 
     def __post_init__(self) -> None:
@@ -65,8 +67,12 @@ class _Freezing:
             )
         files: Mapping[str, tuple[str, ...]] = {}
         if generated:
+            ruler = group.ruler
+            if ruler is not None:
+                ruler = ruler.model_copy(update={"lengths": tuple(n for n in ruler.lengths if n <= self.longest)})
+            shorter = group.model_copy(update={"ruler": ruler})
             files = generate(
-                generated, group, self.hub, self.tokenizer, self.folder, self.suite.seed, notify=self.notify
+                generated, shorter, self.hub, self.tokenizer, self.folder, self.suite.seed, notify=self.notify
             )
         return tuple(
             FrozenTask(
@@ -112,14 +118,17 @@ def freeze_suite(
     tokenizer: Path,
     out: Path | None = None,
     *,
+    context: int | None = None,
     notify: Callable[[str], None] = lambda _: None,
 ) -> Manifest:
     """Write everything the suite at `path` reads into `out`, by default the folder that it names.
 
     The same suite, sources, tokenizer and packages give the same bytes. Nothing is left of a freezing that fails.
+    Of RULER's lengths, in tokens, only those within `context` are written.
 
     Raises:
-        UsageError: a dataset is not to be had, a task is unknown, or `out` holds something else.
+        UsageError: a dataset is not to be had, a task is unknown, no length is within the context, or `out` holds
+            something else.
     """
     suite = read_suite(path)
     target = (out if out is not None else path.parent / suite.data).resolve()
@@ -129,12 +138,16 @@ def freeze_suite(
             f"The suite {suite.name} reads data of its own, which ships with it: there is nothing to freeze.",
         )
     made_from = {"suite_sha256": suite.freezing_sha256, "tokenizer_sha256": _tokenizer_sha256(tokenizer)}
+    whole, longest = suite.longest(), suite.longest(context)
+    if whole is not None and longest is None:
+        raise UsageError("context-too-short", f"The suite {suite.name} asks nothing as short as {context:,} tokens.")
+    made_from |= {} if longest == whole else {LONGEST: str(longest)}
     made_from |= {name: number for name in PACKAGES if (number := _version(name)) is not None}
     name = f"{suite.name} tasks"
     check_replaceable(target, name)
     plan = [(group, expand(group.tasks)) for group in suite.groups]
     with staging(target) as folder:
-        freezing = _Freezing(suite, folder, tokenizer.resolve(), notify)
+        freezing = _Freezing(suite, folder, tokenizer.resolve(), notify, longest or 0)
         if needs_punkt(task for _, tasks in plan for task in tasks):
             freeze_punkt(folder)
             use_frozen_nltk(folder)

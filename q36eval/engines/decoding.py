@@ -6,10 +6,11 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from transformers import DynamicCache
+from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 from transformers.models.qwen3_5_moe import modeling_qwen3_5_moe as modeling
 
 from q36eval.checkpoints.architecture import base_of
+from q36eval.engines.grown_steps import growing_cache, step_attention
 from q36eval.engines.logits import OwnHead
 from q36eval.engines.qwen3_5_moe.delta import delta_step
 from q36eval.engines.qwen3_5_moe.steps import StepMemory, Steps
@@ -49,7 +50,7 @@ def decode(
     read = min(map(len, prompts)) if past else max(map(len, prompts))
     unread = [list(reversed(prompt[read:])) for prompt in prompts]
     ids, mask = _padded([prompt[:read] for prompt in prompts], padding_id, read, device)
-    cache = DynamicCache(config=model.config) if cache is None else cache
+    cache = growing_cache(model.config, device) if cache is None else cache
     with fast_steps(device):
         states = base_of(model)(
             input_ids=ids,
@@ -144,11 +145,12 @@ def _finished(answer: Sequence[int], budget: int, stop_ids: Collection[int]) -> 
 
 @contextmanager
 def fast_steps(device: torch.device) -> Iterator[None]:
-    """On a CPU, Gated DeltaNet layers that read one token compute it by `delta_step` inside the block."""
-    own = modeling.torch_recurrent_gated_delta_rule
+    """On a CPU, layers that read one token compute it by `delta_step` and `step_attention` inside the block."""
+    own, attention = modeling.torch_recurrent_gated_delta_rule, ALL_ATTENTION_FUNCTIONS["sdpa"]
     if device.type == "cpu":
         modeling.torch_recurrent_gated_delta_rule = delta_step
+        ALL_ATTENTION_FUNCTIONS["sdpa"] = step_attention
     try:
         yield
     finally:
-        modeling.torch_recurrent_gated_delta_rule = own
+        modeling.torch_recurrent_gated_delta_rule, ALL_ATTENTION_FUNCTIONS["sdpa"] = own, attention

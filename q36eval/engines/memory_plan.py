@@ -22,6 +22,11 @@ GENERATE_BATCH_TOKENS = 16384
 
 GENERATE_BATCH_ROWS = 192
 
+ANSWERED_BYTES = 2**30
+"""What rows of a CPU's batch remember, at `TYPICAL_TOKENS` each: where attention reads more, a step of half the rows
+takes half as long, and another core computes the others. Models with recurrent layers, by which recorded numbers were
+made, keep their batches."""
+
 CHUNK_TOKENS = 64
 """Gated DeltaNet works in chunks of so many tokens. A prefix that ends with one leaves those of the rest where they
 were, and in BF16 nearly every state comes out bit for bit as without sharing; one that ends elsewhere moves all."""
@@ -307,7 +312,10 @@ def plan_memory(costs: Costs, room: Room, rows: int | None = None) -> MemoryPlan
     """The batches that there is room for; `rows` is the most answers that a person wants generated together."""
     most = rows or max(ROWS)
     if room.host:
-        return _of_cpu(costs, room, rows or GENERATE_BATCH_ROWS)
+        attended = 0 if costs.recurrent_row else TYPICAL_TOKENS * costs.kv_token
+        remembering = ANSWERED_BYTES // max(1, attended)
+        fitting = next((n for n in ROWS if n <= min(remembering, GENERATE_BATCH_ROWS)), 1)
+        return _of_cpu(costs, room, rows or fitting)
     alone = rounded_down(room.total - room.weights - room.decoded - room.margin)
     planned = _planned(costs, room, alone, most)
     if room.free - room.decoded >= alone:

@@ -150,10 +150,11 @@ def _verdict(criterion: Criterion, result: CriterionResult, p_fail_adjusted: flo
     if result.verdict is CriterionVerdict.NOT_MEASURED:
         unable = criterion.where_able and is_unable(result)
         return result.model_copy(update={"verdict": CriterionVerdict.NOT_JUDGED}) if unable else result
-    inside = result.p_pass <= 1.0 - criterion.confidence
     outside = p_fail_adjusted <= alpha
-    # no bound decides where the evidence contradicts itself, or where a margin lies below the noise floor
-    bound_decides = not (inside and outside) and not result.reason
+    lost = result.lost_family if outside else ""
+    inside = result.p_pass <= 1.0 - criterion.confidence and not lost
+    # no bound decides where the evidence contradicts itself, where a margin lies below the noise floor, or of a family
+    bound_decides = not (inside and outside) and not result.reason and not lost
     if inside and not outside:
         verdict, code = CriterionVerdict.PASS, "inside-margin"
         reason = f"inside the margin at {criterion.confidence:.1%} confidence"
@@ -162,6 +163,9 @@ def _verdict(criterion: Criterion, result: CriterionResult, p_fail_adjusted: flo
         reason = "outside the margin, beyond what chance explains"
         if result.margin.kind == "max_count":
             code, reason = "faults-counted", "more faults were counted than the margin allows"
+        if lost:
+            code = "family-beyond-margin"
+            reason = f"{lost} alone is outside the margin, beyond what chance explains among all families"
     elif inside and outside:
         verdict, code, reason = CriterionVerdict.INCONCLUSIVE, "contradictory", "the evidence contradicts itself"
     else:
@@ -173,16 +177,25 @@ def _verdict(criterion: Criterion, result: CriterionResult, p_fail_adjusted: flo
         reason = f"{reason}, and the policy refuses what is not proven"
     words = None if result.held is None else held_words(result.held)
     reason = reason if words is None else f"{reason}; {words}"
-    update = {"verdict": verdict, "code": code, "reason": reason}
+    update = {"verdict": verdict, "code": code, "reason": reason, "lost_family": lost}
     return result.model_copy(update={**update, "p_fail_adjusted": p_fail_adjusted, "to_turn": distance})
 
 
 def _not_judged(policy: Policy, results: Sequence[CriterionResult]) -> dict[Lane, tuple[str, ...]]:
-    """The lanes of which no criterion `where_able` is judged, each with those criteria."""
-    judged = {result.id: result.verdict is not CriterionVerdict.NOT_JUDGED for result in results}
-    able = [c for c in policy.criteria if c.where_able and c.tier == "blocking"]
-    of = {lane: tuple(c.id for c in able if lane in c.lanes) for lane in policy.lanes}
-    return {lane: ids for lane, ids in of.items() if ids and not any(judged[name] for name in ids)}
+    """The lanes of which no criterion `where_able` is judged, each with those criteria.
+
+    Texts alone judge a lane where the models have no chat template, not where the reference answers wrong.
+    """
+    by_id = {result.id: result for result in results}
+    lanes = {}
+    for lane in policy.lanes:
+        able = [c for c in policy.criteria if c.where_able and c.tier == "blocking" and lane in c.lanes]
+        unable = {c.id: by_id[c.id].code for c in able if by_id[c.id].verdict is CriterionVerdict.NOT_JUDGED}
+        of_answers = [c.id for c in able if c.probe is ProbeName.CANARIES]
+        answered = not of_answers or any(unable.get(name) in (None, "reference-unsuited") for name in of_answers)
+        if able and (len(unable) == len(able) or not answered):
+            lanes[lane] = tuple(c.id for c in able)
+    return lanes
 
 
 def _lane_result(

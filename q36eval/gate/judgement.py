@@ -69,6 +69,34 @@ def _compared(
     floor: NoiseFloor | None,
     able: Remaining | None,
 ) -> CriterionResult:
+    """All items together and, where the policy asks for that, `each_family` of those that the reference can do.
+
+    Both are tested at half the error rate, a family at its share of that (Bonferroni).
+    """
+    result, clusters = _together(criterion, measurement, described, floor, able), measurement.clusters
+    if not criterion.each_family or able is None or result.loss is None or clusters is None or not clusters.families:
+        return result
+    few = criterion.model_copy(update={"min_scored": 1})
+    p_fail = {
+        name: _tested(
+            few, measured(measurement, clusters.of_families({name}), measurement.estimator), result, floor
+        ).p_fail
+        for name in sorted(able.kept & {*clusters.families})
+    }
+    worst = min(p_fail, key=lambda name: p_fail[name])
+    of_families = len(p_fail) * p_fail[worst]
+    lost = worst if of_families < result.p_fail else ""
+    update = {"p_fail": min(1.0, 2 * min(result.p_fail, of_families)), "lost_family": lost}
+    return result.model_copy(update=update)
+
+
+def _together(
+    criterion: Criterion,
+    measurement: Measurement,
+    described: CriterionResult,
+    floor: NoiseFloor | None,
+    able: Remaining | None,
+) -> CriterionResult:
     """The test of what remains. It passes only where all items together do too: no family passes by dropping out."""
     if able is None or able.all_kept or measurement.clusters is None:
         return _tested(criterion, measurement, _with_figures(described, measurement), floor)

@@ -249,6 +249,11 @@ class Criterion(PolicyModel):
         description="Judge it only where the reference can do the task. Elsewhere it decides nothing, and a lane of "
         "which no such criterion is judged is NOT JUDGED.",
     )
+    each_family: bool = Field(
+        default=False,
+        exclude_if=is_absent,
+        description="Fail it also where one family of items alone is proven beyond the margin.",
+    )
     note: str = Field(default="", description="For whoever reads it.")
 
     @property

@@ -160,7 +160,7 @@ class CriterionResult(Record):
     answers of either side are not right, also of those left out. `waived_by` is there only where waivers made a
     difference; the verdict beside it stays what was found. `margin` is the one that held; `held` says why it was that
     one, where it depends on the scheme. `anomalous` says that the branch gains more than is plausible, whether or not
-    that was signed.
+    that was signed. `lost_family` is the family of items whose loss gave `p_fail`, where the whole's did not.
     """
 
     id: str
@@ -196,6 +196,7 @@ class CriterionResult(Record):
     waived_by: tuple[Waiver, ...] = ()
     held: HeldMargin | None = Field(default=None, exclude_if=is_absent)
     anomalous: bool = Field(default=False, exclude_if=is_absent)
+    lost_family: str = Field(default="", exclude_if=is_absent)
 
     @property
     def heading(self) -> str:

@@ -210,7 +210,21 @@ def notes(report: GateReport, run: "RunRecord | None") -> tuple[str, ...]:
     shared = () if engine is None else (engine,)
     unjudged = () if run is None else recorded_not_judged(run.provenance)
     awaits = awaited if report.awaiting_sign_off else ()
-    return (*awaits, *asked, *unjudged, *shared, *tried, *signed, *report.notes)
+    better = (
+        f"{result.title} is better than the reference's, beyond its interval"
+        for result in report.criteria
+        if result.loss_interval is not None and result.loss_interval.upper < 0 and not result.anomalous
+    )
+    return (*awaits, *asked, *unjudged, *_same_files(run), *shared, *better, *tried, *signed, *report.notes)
+
+
+def _same_files(run: "RunRecord | None") -> tuple[str, ...]:
+    """Whether the branch is the reference, wherever its files are."""
+    if run is None or run.identity is None or run.reference_identity is None:
+        return ()
+    if run.identity.checkpoint_sha256 != run.reference_identity.checkpoint_sha256:
+        return ()
+    return ("the branch is the reference: its files are equal, byte for byte",)
 
 
 def no_release_text(report: GateReport, run: "RunRecord | None") -> str | None:

@@ -136,7 +136,7 @@ def build_evals(suite: str, paths: Paths, limits: Limits) -> "EvalsProbe":
     place = suite_place(suite, paths)
     probe = EvalsProbe(place.file, data=place.data, max_items=limits.max_items)
     if limits.tokenizer_sha256 is not None:
-        probe.check_tokenizer(limits.tokenizer_sha256)
+        probe.check_tokenizer(limits.tokenizer_sha256, limits.family.context_length if limits.family else None)
     for sentence in probe.skipped:
         _notify(sentence)
     return probe

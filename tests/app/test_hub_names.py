@@ -8,6 +8,7 @@ import pytest
 from tests.app.test_project_file import POLICY, REPOSITORY
 from tests.commands import code_of, q36eval
 from tests.loopback_hub import Hub
+from tests.raising import failing
 
 
 @pytest.fixture
@@ -24,15 +25,24 @@ def commit_of(hub: Hub, name: str, branch: str) -> str:
     return hub.repositories[f"models/{name}"].branches[branch]
 
 
-def test_a_gate_of_two_names_reports_their_commits(hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_gate_of_two_names_goes_on_with_their_commits(
+    hub: Hub, llamas: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     state, corpus = tmp_path / "state", REPOSITORY / "data" / "corpus" / "general.yaml"
     branch, base = commit_of(hub, "Org/Base-FP8", "v1"), commit_of(hub, "Org/Base", "main")
     named = ("--branch", "Org/Base-FP8@v1", "--reference", "Org/Base", "--policy", "mine.yaml", "--suite", "sandbox")
     options = ("--corpus", str(corpus), "--skip", "canaries", "--skip", "evals", "--lane", "freeform")
-    ended = q36eval("gate", *named, *options, "--out", "out", "--json", state=state)
+    with monkeypatch.context() as patched:
+        patched.setattr("q36eval.run.branch.run_probes", failing(KeyboardInterrupt()))
+        ended = q36eval("gate", *named, *options, state=state)
+    assert ended.returncode == 130, ended.stderr
+    (begun,) = json.loads(q36eval("history", "list", "--json", state=state).stdout)["runs"]
+    hub.publish("Org/Base-FP8", llamas[0], "v1")  # both names lead elsewhere now
+    hub.publish("Org/Base", llamas[1])
+    ended = q36eval("gate", "--resume", begun["id"], "--out", "out", "--json", state=state)
     assert ended.returncode == 0, ended.stderr
     assert f"Branch Org/Base-FP8@v1: Org/Base-FP8 at commit {branch} (" in ended.stderr
-    assert f"Reference Org/Base@main: Org/Base at commit {base} (" in ended.stderr
+    assert f"Reference Org/Base@{base}: Org/Base at commit {base} (" in ended.stderr
     run = json.loads(ended.stdout)["run"]
     assert (run["family"], run["branch"]) == ("Base", "Org/Base-FP8@v1")
     subject = run["provenance"]["subject"]
@@ -43,6 +53,8 @@ def test_a_gate_of_two_names_reports_their_commits(hub: Hub, tmp_path: Path, mon
     assert base in card
     listed = json.loads(q36eval("history", "list", "--branch", "Org/Base-FP8@v1", "--json", state=state).stdout)["runs"]
     assert [each["id"] for each in listed] == [run["id"]]
+    hub.publish("Org/Base-FP8", llamas[1], "v1")
+    hub.publish("Org/Base", llamas[0])
     served = len(hub.downloads())
     ended = q36eval("inspect", "Org/Base-FP8@v1", "--reference", "Org/Base", state=state)
     assert (ended.returncode, len(hub.downloads())) == (0, served), "they are in the cache"

@@ -76,7 +76,7 @@ def test_several_things_are_missing_at_once(tmp_path: Path) -> None:
     assert {row["what"] for row in error["rows"] if row["state"] == "missing"} == {"suite data", "device", "policy"}
     assert row(error, "suite data")["command"] == f"q36eval data freeze release --tokenizer {BF16}"
     assert row(error, "policy")["command"] == "q36eval policy check sandbox --family sandbox --suite release"
-    assert row(error, "device")["command"].endswith("--suite release --device cpu")
+    assert row(error, "device")["command"].endswith("--suite release --json --device cpu")
     told = [line for line in done.stderr.splitlines() if line.startswith(("missing", "ok", "unknown"))]
     assert [line.split()[0] for line in told] == ["missing"] * 3
     assert all(f"[{code}]" in done.stderr for code in expected)

@@ -1,5 +1,6 @@
 """Batches are planned from shapes and bytes: at the real model's shape, without its weights, on devices of any size."""
 
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
@@ -101,6 +102,7 @@ def test_a_cpu_keeps_its_limits_unless_they_are_not_free(costs: Costs) -> None:
     )
     assert plenty.cache_bytes is None
     assert not plenty.short
+    assert plan_memory(replace(costs, recurrent_row=0), room(128, 0, host=True)).rows == 48  # 2**30 / (1024 * 20480)
     assert plan_memory(costs, room(64, 0, host=True)).rows == plenty.rows  # nothing in between
     assert {plan_memory(costs, room(140, 21, host=host), rows=5).rows for host in (True, False)} == {5}
     scarce = plan_memory(costs, room(4, 0, host=True))

@@ -377,6 +377,7 @@ def _only_the_cache(quantization: Mapping[str, Any]) -> bool:
     """Whether what is declared is a quantized KV cache and nothing else."""
     weights = quantization.get("quant_algo") or quantization.get("config_groups")
     cache = quantization.get("kv_cache_quant_algo") or quantization.get("kv_cache_scheme")
+    weights = weights or "quantized_layers" in quantization  # an empty list of them too
     return bool(cache) and not weights and quantization.get("quant_method") in ("modelopt", "compressed-tensors")
 
 

@@ -19,17 +19,27 @@ NOT_EXCLUDED = "unquantized-and-not-excluded"
 """The rule of weights that are stored plain and declared quantized."""
 LITTLE = 0.25
 """Below this share of quantized parameters a recipe matched too little, where plain weights are declared quantized."""
+LEAST = 0.02
+"""Below this share of quantized parameters, of a branch that is called quantized, a recipe matched next to nothing."""
 _SCHEME = re.compile(
-    r"(?<![a-z0-9])((?:nvfp4|mxfp[468]|fp[48])(?:a\d+|[-_]?dynamic)?|int[2-8]|w[1-8]a(?:fp)?(?:4|8|16)|nf4|gptq|awq|hqq|bnb|"
-    r"exl[23]|auto-?round|[2-8]-?bit|iq[1-4]_\w+|q[2-8]_\w+)(?![a-z0-9])",
+    r"(?<![a-z0-9])((?:nvfp4|mxfp[468]|fp[48])(?:a\d+|[-_]?dynamic)?|int[2-8]|w[1-8]a(?:fp)?(?:4|8|16)(?:kv\d+|fp8)?|nf4|"
+    r"gptq|awq|hqq|bnb|exl[23]|auto-?round|[2-8]-?bits?|iq[1-4]_\w+|q[2-8]_\w+)(?![a-z0-9])",
     re.IGNORECASE,
 )
+_PLAIN = re.compile(r"(un|de)quantized|(?<![a-z0-9])(bf16|fp16)([-_]from|$)", re.IGNORECASE)
+"""How weights are called that were quantized once, or were trained to be."""
+_BITS = re.compile(r"(?:fp|int|w|iq|q|^)([1-8])(?!\d)", re.IGNORECASE)
 
 
 def named_scheme(text: str) -> str | None:
-    """The first scheme that a name, a heading or a description names; None without any."""
-    found = _SCHEME.search(text)
-    return None if found is None else found[0]
+    """The schemes that a name, a heading or a description names, in order; None without any."""
+    found = [] if _PLAIN.search(text) else [match[0] for match in _SCHEME.finditer(text)]
+    return ", ".join(dict.fromkeys(found)) or None
+
+
+def _bits(schemes: Collection[str]) -> set[str]:
+    """The widths of weights, in bits, that names of schemes tell."""
+    return {match[1] for name in schemes for part in name.split(", ") if (match := _BITS.search(part))}
 
 
 def declarations(folder: Path, named: Mapping[str, str]) -> dict[str, str]:
@@ -91,7 +101,12 @@ def declared_findings(
     if missing:
         message = f"--scheme declares {', '.join(missing)}, and the stored weights are {mixture_name(stored)}."
         findings.append(_finding(message))
-    if share is not None and share < LITTLE and NOT_EXCLUDED in rules:
+    told, kept = _bits(declared.values()), _bits(stored)
+    if told and kept and not told & kept:
+        named = "; ".join(f"{what} by {where}" for where, what in declared.items())
+        findings.append(_finding(f"declared are {named}, and the stored weights are {mixture_name(stored)}."))
+    called = declared or scheme is not None
+    if share is not None and share < (LITTLE if NOT_EXCLUDED in rules else LEAST if called else 0):
         findings.append(_finding(f"only {share:.1%} of the parameters are quantized.", "little-quantized"))
     return findings
 

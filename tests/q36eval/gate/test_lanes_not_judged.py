@@ -6,7 +6,8 @@ from pydantic import ValidationError
 from q36eval.errors import ExitCode
 from q36eval.gate import CriterionVerdict, GateReport, Policy, decide
 from q36eval.records import Lane, Measurement, ProbeFailure, ProbeName, Verdict
-from tests.q36eval.gate.evidence import criterion, divergence, failure_rate, flips
+from tests.q36eval.gate.evidence import criterion, divergence, failure_rate, flips, measurement, perplexity
+from tests.q36eval.stats.evidence import items
 
 BOTH, STRUCTURED, FREEFORM = tuple(Lane), (Lane.STRUCTURED,), (Lane.FREEFORM,)
 ABLE = {"where_able": True, "informative": {"min_weight": 0.01}}
@@ -107,3 +108,31 @@ def test_a_model_without_a_chat_template_is_judged_by_texts_alone() -> None:
     report = decide(policy, [divergence([0.01 + row / 10_000 for row in range(50)])], failures=[failure])
     assert (report.verdict, report.exit_code) == (Verdict.PASS, ExitCode.PASS)
     assert lanes(report) == {Lane.STRUCTURED: Verdict.NOT_JUDGED, Lane.FREEFORM: Verdict.PASS}
+
+
+def test_texts_alone_judge_a_lane_only_of_models_without_a_chat_template() -> None:
+    able = criterion("min_retention", 0.95, id="ppl", probe="evals", metric="perplexity", where_able=True)
+    policy = POLICY.model_copy(update={"criteria": (*POLICY.criteria, able)})
+    texts = [divergence([0.01 * (1 + row / 50) for row in range(50)]), perplexity([2.01] * 50, [2.0] * 50)]
+    in_vain = [answers("freeform", 55), answers("structured", 55), flips({"json": (2, 0)})]
+    report = decide(policy, [*texts, *in_vain])
+    assert (report.exit_code, lanes(report)[Lane.FREEFORM]) == (ExitCode.NOT_MEASURED, Verdict.NOT_JUDGED)
+    unasked = ProbeFailure(probe=ProbeName.CANARIES, reason="no chat template", kind="unsuited")
+    report = decide(policy, texts, failures=[unasked])
+    assert (report.exit_code, lanes(report)[Lane.FREEFORM]) == (ExitCode.PASS, Verdict.PASS)
+
+
+@pytest.mark.parametrize(("lost", "verdict"), [(0, "PASS"), (10, "PASS"), (20, "FAIL")])
+def test_a_family_that_is_lost_fails_although_all_together_pass(lost: int, verdict: str) -> None:
+    """Of 20 families of 20 answers one loses some, which all together show within their margin."""
+    reference = [0] * 400
+    families = tuple(f"family-{row // 20}" for row in range(400))
+    clusters = items([1] * lost + [0] * (400 - lost), reference, families=families)
+    found = measurement(ProbeName.CANARIES, "failure_rate", clusters, "paired_mean", slice="structured")
+    apart = POLICY.criteria[2].model_copy(update={"each_family": True})
+    together = decide(Policy(name="p", criteria=(POLICY.criteria[2],)), [found])
+    report = decide(Policy(name="p", criteria=(apart,)), [found])
+    assert together.verdict is Verdict.PASS
+    assert report.verdict == verdict
+    assert report.criteria[-1].lost_family == ("family-0" if lost == 20 else "")
+    assert report.criteria[-1].code == ("family-beyond-margin" if lost == 20 else "inside-margin")

@@ -18,7 +18,7 @@ KV_ALONE = {"quant_algo": None, "kv_cache_quant_algo": "FP8", "quantized_layers"
 @pytest.mark.parametrize(
     ("text", "scheme"),
     [
-        ("inferRouter/Qwen3.6-35B-A3B-NVFP4@fp8-head", "NVFP4"),
+        ("inferRouter/Qwen3.6-35B-A3B-NVFP4@fp8-head", "NVFP4, fp8"),
         ("Qwen3-8B-FP8", "FP8"),
         ("model.w4a16-g128", "w4a16"),
         ("Mixtral-8x7B-Instruct-GPTQ", "GPTQ"),
@@ -26,8 +26,13 @@ KV_ALONE = {"quant_algo": None, "kv_cache_quant_algo": "FP8", "quantized_layers"
         ("SmolLM2-135M-Instruct-Q4_K_M.gguf", "Q4_K_M"),
         ("X-NVFP4A16", "NVFP4A16"),
         ("X-W4AFP8", "W4AFP8"),
-        ("X-nf4-bnb", "nf4"),
+        ("X-nf4-bnb", "nf4, bnb"),
         ("X-FP8-Dynamic", "FP8-Dynamic"),
+        ("X-W4A8KV4", "W4A8KV4"),
+        ("x in 4bits", "4bits"),
+        ("gemma-3-4b-it-qat-int4-unquantized", None),
+        ("X-mxfp4-dequantized", None),
+        ("X-bf16-from-fp8", None),
         ("BF16", None),
         ("Qwen/Qwen3-8B", None),
         ("checkpoint-int8000", None),
@@ -66,8 +71,10 @@ def test_nothing_quantized_is_blocked_where_a_scheme_is_declared(plain: Path, wh
 
 
 def test_a_recipe_that_matched_nothing_and_left_a_quantized_cache_is_blocked_by_its_name(plain: Path) -> None:
-    """Its configuration declares the cache alone, which some releases mean."""
+    """The cache alone is what some releases mean; an empty list of layers is no such release."""
     (plain / OWN_FILE).write_text(json.dumps({"producer": {"name": "modelopt"}, "quantization": KV_ALONE}))
+    assert by_rule(plain, named={"its name": "release"})["declared-scheme-absent"] is Severity.BLOCKING
+    edit_json(plain, OWN_FILE, lambda own: own["quantization"].pop("quantized_layers"))
     assert Severity.BLOCKING not in by_rule(plain, named={"its name": "release"}).values()
     assert by_rule(plain, named={"its name": "tiny-NVFP4"})["declared-scheme-absent"] is Severity.BLOCKING
     edit_json(plain, OWN_FILE, lambda own: own["quantization"].update(quant_algo="FP8"))
@@ -84,6 +91,12 @@ def test_the_scheme_of_a_person_is_compared_with_what_is_stored() -> None:
     (little,) = declared_findings({}, None, stored, 0.02, {"unquantized-and-not-excluded"})
     assert (little.rule, little.severity) == ("little-quantized", Severity.BLOCKING)
     assert declared_findings({"its name": "FP8"}, None, None, None) == []
+    assert declared_findings({"its name": "NVFP4, fp8"}, None, stored, 0.9) == []
+    assert declared_findings({"its name": "GPTQ"}, None, {"W3A16": 3}, 0.9) == [], "it tells no width"
+    (other,) = declared_findings({"its name": "NVFP4"}, None, stored, 0.9)
+    assert (other.rule, other.severity) == ("declared-scheme-absent", Severity.BLOCKING)
+    (hardly,) = declared_findings({"its name": "FP8"}, None, stored, 0.01)
+    assert hardly.rule == "little-quantized"
 
 
 def test_the_share_is_that_of_parameters(whole: Whole) -> None:
