@@ -8,7 +8,7 @@ from q36eval.app.names import shipped_families
 from q36eval.config import Branch, Family, Paths, Source
 from q36eval.errors import Q36Error
 
-FLOOR_DOCUMENTS = 8
+FLOOR_DOCUMENTS = 4
 """The documents that the noise floor is measured on: each of its perturbations costs as much as the branch, and the
 margins of `standard` are a hundred times as wide."""
 REFERENCE = "reference"

@@ -250,16 +250,17 @@ class CanaryProbe(Probe):
     def know_reference(self, items: Sequence[WorkItem], digests: Mapping[str, Digest]) -> Sequence[WorkItem]:
         """Count what the reference can do, and which prompts stay on the absolute list.
 
-        The items are as they were, but what is left out (`where_able`) only fills the branch's batches, whose answers
-        are then those of the reference's batches.
+        The items are as they were, but what is left out (`where_able`: families that the reference cannot do, fixed
+        prompts that it fails) only fills the branch's batches, whose answers are then those of the reference's batches.
         """
         known = {item.key: self._planned_item(item, digests[item.key]) for item in items if item.key in digests}
         self._planned = tuple(known.values())
         if self.where_able:
             solved = [(of, of.informative + of.causes.get(ERRORED, 0)) for of in competence_of(self._planned)]
             able = {of.name for of, most in solved if 2 * most >= of.items}
-            drawn = {key: item.canary for key, item in known.items() if not self._questions[key].case.must_pass}
-            self._left_out = frozenset(key for key, canary in drawn.items() if canary not in able)
+            fixed = {key for key in known if self._questions[key].case.must_pass}
+            failed = {key for key in fixed if known[key].cause not in (None, ERRORED)}
+            self._left_out = frozenset(failed | {key for key in known.keys() - fixed if known[key].canary not in able})
         return [self._filling(item) if item.key in self._left_out else item for item in items]
 
     @staticmethod
