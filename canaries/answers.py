@@ -19,6 +19,7 @@ from q36eval.canaries.checks import (
 )
 from q36eval.canaries.margins import DecisiveToken, Teacher
 from q36eval.engines.base import Generated
+from q36eval.inert_text import storable
 from q36eval.probes import Digest
 from q36eval.records import Answer
 
@@ -131,11 +132,6 @@ def reference_answer(case: Case, reference: Digest, *, again: bool = True) -> An
             error="the reference's answers in other batches are missing",
         )
     return with_detail(answer, {"repeats": repeats_of(case, repeats)}) if repeats else answer
-
-
-def storable(text: str) -> str:
-    """Lone surrogates, which a server's JSON can carry but UTF-8 cannot, become U+FFFD."""
-    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
 def repeat_of(generated: Generated) -> dict[str, Any]:

@@ -22,7 +22,6 @@ from q36eval.canaries.answers import (
     repeat_of,
     repeats_of,
     right_decisions,
-    storable,
     with_detail,
 )
 from q36eval.canaries.cases import Case, cases_of, in_format
@@ -37,6 +36,7 @@ from q36eval.config.family import ToolFormat
 from q36eval.engines.base import Engine, GenerationRequest, ScoreRequest
 from q36eval.engines.batches import common_prefixes
 from q36eval.files import json_sha256
+from q36eval.inert_text import storable
 from q36eval.metrics import DeclaredFigure
 from q36eval.probes import Digest, FollowUp, ItemResults, OwnPrompts, Probe, WorkItem
 from q36eval.records import Answer, ItemOutcome, Lane, Measurement, ProbeName

@@ -92,3 +92,8 @@ def markdown(text: str, limit: int = MAX_CHARACTERS) -> str:
 def html(text: str, limit: int = MAX_CHARACTERS) -> str:
     """`plain` text for the content or a quoted attribute of an HTML or SVG element."""
     return _html.escape(plain(text, limit), quote=True)
+
+
+def storable(text: str) -> str:
+    """Lone surrogates, which a server's JSON can carry but UTF-8 cannot, become U+FFFD."""
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")

@@ -23,7 +23,7 @@ def provenance(repository: Path) -> dict[str, Any]:
     """Package versions, Python, machine, git commit and whether the work tree had changes (None where unknown)."""
     commit, dirty = code_commit(repository)
     return {
-        "packages": {name: _version(name) for name in PACKAGES},
+        "packages": {name: version_of(name) for name in PACKAGES},
         "python": sys.version.split()[0],
         "machine": f"{platform.system()} {platform.machine()}",
         "git_commit": commit,
@@ -58,10 +58,11 @@ def version_line() -> str:
     """The program's version in words: number, commit and Python."""
     commit, changed = code_commit(Path(__file__).resolve().parents[1])
     code = "" if commit is None else f"commit {commit[:12]}{', changed since' * bool(changed)}, "
-    return f"q36eval {_version('q36eval') or 'of unknown version'} ({code}Python {sys.version.split()[0]})"
+    return f"q36eval {version_of('q36eval') or 'of unknown version'} ({code}Python {sys.version.split()[0]})"
 
 
-def _version(package: str) -> str | None:
+def version_of(package: str) -> str | None:
+    """The installed version of a package; None where it is not installed."""
     try:
         return version(package)
     except PackageNotFoundError:

@@ -13,9 +13,6 @@ if TYPE_CHECKING:
     from q36eval.history import RunRecord
     from q36eval.history.run_comparison import ComparedCriterion, ComparedMeasurement, Comparison, PairedDifference
 
-SHOWN_FIELD = 24
-"""Characters of a value that differs: enough to tell two hashes apart."""
-
 
 def compare(
     a: Annotated[
@@ -46,14 +43,15 @@ def _print(comparison: "Comparison", a: "RunRecord", b: "RunRecord", limit: int)
     from rich.console import Console
 
     from q36eval.app.cli.tables import plain_table, print_plain
+    from q36eval.app.dashboard.models.compare import differing_rows
 
     for name, run in (("A", a), ("B", b)):
         headline = f"{run.state}, no verdict" if run.report is None else run.report.headline
         print_plain(f"{name}  {run.id}  {branch_title(run.family, run.branch)}  {headline}")
     if comparison.differing:
         print("Differs in:")
-    for one in comparison.differing:
-        print_plain(f"  {one.field}: {_short(one.a)} -> {_short(one.b)}")
+    for row in differing_rows(comparison):
+        print_plain(f"  {row['field']}: {row['A']} -> {row['B']}")
     if not comparison.differing:
         print("The two runs measured the same deployment in the same way.")
     console = Console()
@@ -69,12 +67,6 @@ def _print(comparison: "Comparison", a: "RunRecord", b: "RunRecord", limit: int)
     for line in _why_apart(comparison):
         print_plain(line)
     _print_flips(comparison, limit)
-
-
-def _short(value: str | None) -> str:
-    if value is None:
-        return "unknown"
-    return value if len(value) <= SHOWN_FIELD else f"{value[:SHOWN_FIELD]}…"
 
 
 def _criterion_row(one: "ComparedCriterion") -> list[str]:
@@ -99,13 +91,10 @@ def _judged(result: "CriterionResult | None") -> str:
 
 
 def _difference_cells(difference: "PairedDifference | None") -> list[str]:
-    from q36eval.reports.text import number
+    from q36eval.app.dashboard.models.compare import difference_row
 
-    if difference is None:
-        return ["–", "–", "–"]
-    sign = "×" if difference.ratio else "+" if difference.effect > 0 else ""
-    bounds = f"[{number(difference.effect_interval.lower)}, {number(difference.effect_interval.upper)}]"
-    return [f"{sign}{number(difference.effect)}", bounds, difference.movement]
+    shown = difference_row(difference)
+    return [shown["B against A"], shown["interval"], "–" if difference is None else difference.movement]
 
 
 def _why_apart(comparison: "Comparison") -> list[str]:
@@ -122,17 +111,10 @@ def _why_apart(comparison: "Comparison") -> list[str]:
 
 def _print_flips(comparison: "Comparison", limit: int) -> None:
     from q36eval.app.cli.tables import print_plain
+    from q36eval.app.dashboard.models.compare import flip_words
 
     for counts in comparison.flips:
-        alone = [f"{n} by {name} alone" for n, name in ((counts.only_a, "A"), (counts.only_b, "B")) if n]
-        if not counts.both:
-            print_plain(f"{counts.probe}: no item was answered in both runs ({', '.join(alone)}).")
-            continue
-        more = f" ({', '.join(alone)})" if alone else ""
-        print_plain(
-            f"{counts.probe}: of {counts.both} items answered in both runs {counts.lost} lost and {counts.gained} "
-            f"gained from A to B{more}."
-        )
+        print_plain(flip_words(counts))
     for flip in comparison.flipped[:limit]:
         print_plain(f"  {flip.way}  {flip.probe}  {flip.group}  {flip.cluster}  {flip.item_key[:12]}")
     if len(comparison.flipped) > limit:

@@ -21,10 +21,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from q36eval.canaries.checks.base import (
-    MAX_FAILURES,
     Check,
     Decision,
-    Expected,
     Failure,
     NotJudgedError,
     Outcome,
@@ -121,13 +119,10 @@ def decisions(text: str, names: Sequence[str], expected: dict[str, Any], tools: 
 __all__ = [
     "CHECKS",
     "CHECKS_VERSION",
-    "MAX_FAILURES",
     "QWEN3_XML",
     "WRONG_CONCLUSION",
     "Call",
-    "Check",
     "Decision",
-    "Expected",
     "Failure",
     "NotJudgedError",
     "Outcome",

@@ -6,7 +6,6 @@ import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +36,7 @@ from q36eval.evals.lm_configs import (
 )
 from q36eval.evals.suite import EvalSuite, TaskGroup, read_suite
 from q36eval.locks import exclusive
+from q36eval.provenance import version_of
 
 PACKAGES = ("lm-eval", "datasets", "nltk", "wonderwords")
 
@@ -142,7 +142,7 @@ def freeze_suite(
     if whole is not None and longest is None:
         raise UsageError("context-too-short", f"The suite {suite.name} asks nothing as short as {context:,} tokens.")
     made_from |= {} if longest == whole else {LONGEST: str(longest)}
-    made_from |= {name: number for name in PACKAGES if (number := _version(name)) is not None}
+    made_from |= {name: number for name in PACKAGES if (number := version_of(name)) is not None}
     name = f"{suite.name} tasks"
     check_replaceable(target, name)
     plan = [(group, expand(group.tasks)) for group in suite.groups]
@@ -185,13 +185,6 @@ def _shown(config: dict[str, Any]) -> list[str]:
         return []
     split = config.get("training_split") or config.get("validation_split") or config.get("test_split")
     return [split] if split else []
-
-
-def _version(package: str) -> str | None:
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return None
 
 
 PUNKT = "tokenizers/punkt_tab/english"

@@ -6,6 +6,7 @@ from typing import Any, Literal
 
 from pydantic import Field, ValidationError
 
+from q36eval.inert_text import storable
 from q36eval.records import Record
 
 TEMPLATE = "chat_template"
@@ -84,12 +85,8 @@ def prompts_of(prompts: int, differing: int, unwritten: int, first: tuple[str, s
     lines = lines or ["- …" + repr(theirs[-40:]), "+ …" + repr(ours[-40:])]
     cut = [line if len(line) <= LINE_CHARACTERS else line[: LINE_CHARACTERS - 1] + "…" for line in lines[:DIFF_LINES]]
     more = [f"… and {len(lines) - DIFF_LINES} more lines"] if len(lines) > DIFF_LINES else []
-    diff = tuple(_storable(line) for line in [*cut, *more])
+    diff = tuple(storable(line) for line in [*cut, *more])
     return Prompts(prompts=prompts, differing=differing, unwritten=unwritten, first=name, diff=diff)
-
-
-def _storable(text: str) -> str:
-    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
 def recorded_template(provenance: Mapping[str, Any]) -> DeclaredTemplate | None:

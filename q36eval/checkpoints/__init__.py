@@ -12,17 +12,14 @@ Of q36eval it imports `errors`, `records` and `schemes`. Importing the package b
 from typing import TYPE_CHECKING, Any
 
 from q36eval.checkpoints.hashing import checkpoint_sha256
-from q36eval.checkpoints.reader import Checkpoint, TensorEntry, open_checkpoint
+from q36eval.checkpoints.reader import open_checkpoint
 from q36eval.checkpoints.tokenizer import chat_template_sha256, load_tokenizer, tokenizer_sha256
 
 if TYPE_CHECKING:
-    from q36eval.checkpoints.loader import LoadedModel, LoadReport, load_model
+    from q36eval.checkpoints.loader import LoadedModel, load_model
 
 __all__ = [
-    "Checkpoint",
-    "LoadReport",
     "LoadedModel",
-    "TensorEntry",
     "chat_template_sha256",
     "checkpoint_sha256",
     "load_model",
@@ -33,8 +30,8 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """`load_model` and its types, imported only when asked for: they need torch."""
-    if name in ("LoadReport", "LoadedModel", "load_model"):
+    """`load_model` and its type, imported only when asked for: they need torch."""
+    if name in ("LoadedModel", "load_model"):
         from q36eval.checkpoints import loader
 
         return getattr(loader, name)

@@ -1,6 +1,5 @@
 """Build the transformers model of a checkpoint with decoded weights, every stored tensor used exactly once."""
 
-from collections import Counter, defaultdict
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,15 +23,10 @@ from q36eval.errors import UsageError
 class LoadReport:
     """What a load found.
 
-    `formats` counts logical weights by class of tensor and stored format; `left_out` names the stored tensors that are
-    no part of the text model, by reason; `quantized_inputs` counts the modules whose activation quantization is
-    emulated, `ignored_inputs` those whose quantization was switched off; `kv_cache_dtype` is what keys and values are
-    stored in, as emulated.
+    `ignored_inputs` counts the modules whose activation quantization was switched off; `kv_cache_dtype` is what keys
+    and values are stored in, as emulated.
     """
 
-    formats: dict[str, dict[str, int]]
-    left_out: dict[str, tuple[str, ...]]
-    quantized_inputs: int = 0
     ignored_inputs: int = 0
     kv_cache_dtype: str = "auto"
 
@@ -96,8 +90,7 @@ def load_model(
     delta_states.install(model, recurrent_state_dtype, conv_state_dtype)
     pack(model, decoder.packed)
     model.eval().requires_grad_(False)
-    report = _report(index, len(schemes), ignored, cache_dtype)
-    return LoadedModel(model, report, checkpoint, layers)
+    return LoadedModel(model, LoadReport(ignored, cache_dtype), checkpoint, layers)
 
 
 @dataclass(frozen=True)
@@ -116,7 +109,6 @@ def planned_model(
     path: str | Path | HeldFolder,
     *,
     device: str = "cpu",
-    dtype: torch.dtype = torch.bfloat16,
     emulate_activations: bool = True,
     placement: str | None = None,
 ) -> Planned:
@@ -125,8 +117,8 @@ def planned_model(
     checkpoint = open_checkpoint(path)
     architecture = Architecture.of(checkpoint)
     index = index_weights(checkpoint)
-    outline = Outline(architecture.empty(dtype))
-    sizes = Sizes.of(plan_of(outline, checkpoint, index), outline, dtype)
+    outline = Outline(architecture.empty(torch.bfloat16))
+    sizes = Sizes.of(plan_of(outline, checkpoint, index), outline, torch.bfloat16)
     emulated = emulate_activations and bool(input_schemes(index))
     return Planned(
         outline.model.config, sizes, placement or sizes.first_that_fits(torch.device(device)), emulated, checkpoint
@@ -187,11 +179,3 @@ def compute_buffers(model: Any, device: torch.device) -> None:
                 "architecture-unsupported",
                 f"{name} has buffers that no checkpoint stores and that cannot be computed.",
             )
-
-
-def _report(index: WeightIndex, used: int, ignored: int, cache_dtype: str) -> LoadReport:
-    formats: dict[str, Counter[str]] = defaultdict(Counter)
-    for weight in index.weights.values():
-        formats[weight.tensor_class][weight.scheme.format] += 1
-    by_class = {name: dict(counts) for name, counts in formats.items()}
-    return LoadReport(by_class, index.left_out, used, ignored, cache_dtype)

@@ -4,20 +4,16 @@ Pydantic models that refuse unknown keys. May import `q36eval.errors` and `q36ev
 line loads this package before it knows what it will do.
 """
 
-from q36eval.config.answer_budgets import Answering, Budget, SamplingSettings, Thinking
-from q36eval.config.family import Branch, Family, Figure, Source
+from q36eval.config.answer_budgets import SamplingSettings
+from q36eval.config.family import Branch, Family, Source
 from q36eval.config.paths import Paths
 from q36eval.config.project import Project
 
 __all__ = [
-    "Answering",
     "Branch",
-    "Budget",
     "Family",
-    "Figure",
     "Paths",
     "Project",
     "SamplingSettings",
     "Source",
-    "Thinking",
 ]

@@ -5,26 +5,21 @@ and sentences, `records` is what is reported. It may import `q36eval.records`, `
 records of `q36eval.history`.
 """
 
-from q36eval.drift.paired import ALPHA, paired_difference
+from q36eval.drift.paired import ALPHA
 from q36eval.drift.records import (
     BranchDrift,
-    DeploymentChange,
     DriftPoint,
     DriftState,
     MetricDrift,
-    PairedDifference,
 )
 from q36eval.drift.verdicts import branch_drift, drift
 
 __all__ = [
     "ALPHA",
     "BranchDrift",
-    "DeploymentChange",
     "DriftPoint",
     "DriftState",
     "MetricDrift",
-    "PairedDifference",
     "branch_drift",
     "drift",
-    "paired_difference",
 ]

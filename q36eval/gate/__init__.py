@@ -13,47 +13,36 @@ To add a kind of criterion: its name in `stats.MarginKind` with its estimators a
 meaning, range and words in `policy.Margin`.
 """
 
-from q36eval.gate.attempts import Attempts, EarlierGate, Tried, attempts_of
+from q36eval.gate.attempts import EarlierGate, Tried
 from q36eval.gate.decision import decide
-from q36eval.gate.policy import NON_FINITE, Criterion, Informative, Margin, Policy, SchemeFigure
+from q36eval.gate.policy import NON_FINITE, Criterion, Margin, Policy
 from q36eval.gate.report import (
-    RULES,
     Circumstances,
     CriterionResult,
     CriterionVerdict,
     GateReport,
-    HeldMargin,
-    LaneResult,
     SignOff,
     Stage,
     StageState,
     Waiver,
 )
-from q36eval.gate.sequential import PolicyRule, failed_lanes
+from q36eval.gate.sequential import PolicyRule
 
 __all__ = [
     "NON_FINITE",
-    "RULES",
-    "Attempts",
     "Circumstances",
     "Criterion",
     "CriterionResult",
     "CriterionVerdict",
     "EarlierGate",
     "GateReport",
-    "HeldMargin",
-    "Informative",
-    "LaneResult",
     "Margin",
     "Policy",
     "PolicyRule",
-    "SchemeFigure",
     "SignOff",
     "Stage",
     "StageState",
     "Tried",
     "Waiver",
-    "attempts_of",
     "decide",
-    "failed_lanes",
 ]

@@ -5,11 +5,9 @@ A part has the fields of its model in `policy`, with the same bounds, and none h
 
 from typing import Annotated, Any
 
-from pydantic import BaseModel, Field, TypeAdapter, create_model
+from pydantic import BaseModel, Field, create_model
 
 from q36eval.gate.policy import Criterion, Informative, Margin, PolicyHead, PolicyModel, SchemeFigure
-
-TITLE = "q36eval policy"
 
 
 def _part(model: type[BaseModel], doc: str, name: str | None = None, **parts: Any) -> Any:
@@ -57,22 +55,3 @@ class PolicyFile(PolicyHead):
     )
     drop: tuple[str, ...] = Field(default=(), description="Ids of inherited criteria that are not judged.")
     criteria: tuple[CriterionPart, ...] = ()  # type: ignore[valid-type]
-
-
-def policy_schema() -> dict[str, Any]:
-    """The JSON Schema (2020-12) of a policy file, for editors: its keys and their values one by one.
-
-    What a kind of margin demands, and what inheritance gives, is beyond it.
-    """
-    schema = _plain(TypeAdapter(PolicyFile).json_schema())
-    return {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": TITLE, **schema}
-
-
-def _plain(schema: Any) -> Any:
-    """Without titles that only repeat a key's name, and without the default of what need not be said."""
-    if isinstance(schema, list):
-        return [_plain(entry) for entry in schema]
-    if not isinstance(schema, dict):
-        return schema
-    said = {key: value for key, value in schema.items() if key != "title" or not isinstance(value, str)}
-    return {key: _plain(value) for key, value in said.items() if not (key == "default" and value is None)}

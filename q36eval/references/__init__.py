@@ -22,17 +22,15 @@ from q36eval.probes import Kind
 from q36eval.references._capture import Capture, capture_key, pack_folder
 from q36eval.references._fetched import fetched, is_address, shown
 from q36eval.references._files import cannot_write, write_whole
-from q36eval.references._manifest import FileEntry, Header, Manifest, damage, load_header, load_manifest
-from q36eval.references._pack import Pack, PackUse, captures_in, mark_used, use_of
+from q36eval.references._manifest import Header, Manifest, damage, load_header, load_manifest
+from q36eval.references._pack import Pack, captures_in, mark_used, use_of
 
 __all__ = [
     "Capture",
-    "FileEntry",
     "Header",
     "Kind",
     "Manifest",
     "Pack",
-    "PackUse",
     "cannot_write",
     "capture_key",
     "captures_in",

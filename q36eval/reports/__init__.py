@@ -5,10 +5,8 @@ Model text is inert in all of them. Imports the gate's data and nothing that rea
 
 from q36eval.reports.console_report import to_console
 from q36eval.reports.document import Document
-from q36eval.reports.github_report import to_annotations, to_summary
+from q36eval.reports.github_report import to_annotations
 from q36eval.reports.json_report import json_schema, to_json
-from q36eval.reports.junit_report import to_junit
-from q36eval.reports.markdown_report import to_markdown
 
 __all__ = [
     "Document",
@@ -16,7 +14,4 @@ __all__ = [
     "to_annotations",
     "to_console",
     "to_json",
-    "to_junit",
-    "to_markdown",
-    "to_summary",
 ]

@@ -9,16 +9,13 @@ with its tests and interval, and its branch in `_summary` and `_margin` (`ESTIMA
 
 from q36eval.stats._bootstrap import why_untrusted
 from q36eval.stats._contrast import planned_clusters, planned_largest
-from q36eval.stats._decision import Resolution, holm, resolved_early
-from q36eval.stats._inference import MeanInference
-from q36eval.stats._likelihood import LEAST_EXPECTED, effective_clusters
+from q36eval.stats._decision import holm, resolved_early
 from q36eval.stats._margin import (
     ESTIMATORS_OF_KIND,
     MAX_ERRORED_SHARE,
     MAX_UNREADABLE_SHARE,
     Limit,
     MarginKind,
-    MarginLike,
     MarginTest,
     as_expected,
     can_show,
@@ -32,29 +29,22 @@ from q36eval.stats._proportion import (
     proportion_interval,
     unseen_share,
 )
-from q36eval.stats._quantile import QuantileInference, quantile_clusters
-from q36eval.stats._scheduled import DEFAULT_SHARES, LookShares
+from q36eval.stats._quantile import quantile_clusters
+from q36eval.stats._scheduled import LookShares
 from q36eval.stats._summary import DEFAULT_LEVEL, summarize
 
 __all__ = [
     "DEFAULT_LEVEL",
-    "DEFAULT_SHARES",
     "ESTIMATORS_OF_KIND",
-    "LEAST_EXPECTED",
     "MAX_ERRORED_SHARE",
     "MAX_UNREADABLE_SHARE",
     "Limit",
     "LookShares",
     "MarginKind",
-    "MarginLike",
     "MarginTest",
-    "MeanInference",
-    "QuantileInference",
-    "Resolution",
     "ShareBeyond",
     "as_expected",
     "can_show",
-    "effective_clusters",
     "holm",
     "least_clusters",
     "loss_limit",

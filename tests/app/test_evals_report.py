@@ -14,7 +14,8 @@ from q36eval.evals.summaries import suite_measurements
 from q36eval.gate import decide
 from q36eval.history import History, RunRecord
 from q36eval.records import Answer, ItemOutcome, ProbeName
-from q36eval.reports import Document, to_json, to_markdown
+from q36eval.reports import Document, to_json
+from q36eval.reports.markdown_report import to_markdown
 from tests.app.dashboard.written_history import record
 from tests.evals.test_summaries import MMLU, PERPLEXITY, RULER
 from tests.outcomes import outcome

@@ -19,10 +19,11 @@ from q36eval.kl.attribution import sample
 from q36eval.kl.corpus import CorpusDocument
 from q36eval.kl.serving_error import serving_error
 from q36eval.records import Counts, DeploymentIdentity, Interval, Measurement
-from q36eval.reports import to_json, to_markdown
+from q36eval.reports import to_json
 from q36eval.reports.card_report import to_card
 from q36eval.reports.html_report import to_html
 from q36eval.reports.junit_report import to_junit
+from q36eval.reports.markdown_report import to_markdown
 from q36eval.run.served_lane import alone
 from q36eval.run.serving_error import Told, record
 from q36eval.served.comparison import counted_faults

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from q36eval.config import Paths
-from q36eval.engines import Scored, open_engine
+from q36eval.engines import open_engine
+from q36eval.engines.base import Scored
 from q36eval.evals.probe import EvalsProbe
 from q36eval.history import History, RunRecord
 from q36eval.kl.probe import KLProbe

@@ -12,6 +12,7 @@ from q36eval.app.sandbox import read_raw
 from q36eval.checkpoints import checkpoint_sha256, load_model, tokenizer_sha256
 from q36eval.errors import CorruptCheckpointError
 from tests.raising import raises
+from tests.stored_formats import formats_of
 
 SANDBOX = branches.SANDBOX_DIR
 IDS = torch.arange(96).reshape(1, 96)
@@ -55,7 +56,7 @@ def test_every_branch_loads_with_exactly_its_recipe_quantized(name: str, built: 
     loaded = load_model(folder)
     quantized = {
         tensor_class: sum(count for layout, count in formats.items() if layout != "plain")
-        for tensor_class, formats in loaded.report.formats.items()
+        for tensor_class, formats in formats_of(folder).items()
     }
     assert {tensor_class: count for tensor_class, count in quantized.items() if count} == quantized_matrices(name)
     assert tokenizer_sha256(folder) == tokenizer_sha256(SANDBOX / "bf16")

@@ -11,7 +11,8 @@ import torch
 from q36eval.canaries.cases import Case, cases_of
 from q36eval.canaries.probe import CanaryProbe, rendered
 from q36eval.canaries.specification import CanarySpec
-from q36eval.engines import Engine, Generated, GenerationRequest, Scored, ScoreRequest
+from q36eval.engines import Engine, ScoreRequest
+from q36eval.engines.base import Generated, GenerationRequest, Scored
 from q36eval.engines.logits import OutputHead
 from q36eval.probes import Probe, Progress, Sink
 from q36eval.records import ItemOutcome, Measurement, ProbeFailure, ProbeName

@@ -7,12 +7,13 @@ from typing import Any
 import pytest
 from scipy.special import betaincinv
 
-from q36eval.canaries.answers import judged_answer, reference_answer, storable
+from q36eval.canaries.answers import judged_answer, reference_answer
 from q36eval.canaries.cases import Case, cases_of
 from q36eval.canaries.paired import margin
 from q36eval.canaries.probe import TAUGHT, CanaryProbe, rendered
 from q36eval.canaries.specification import load_specs
 from q36eval.engines.base import Generated
+from q36eval.inert_text import storable
 from q36eval.metrics import METRICS
 from q36eval.probes import Digest, ItemResults
 from q36eval.records import Answer, ItemOutcome, ProbeName

@@ -9,8 +9,9 @@ from q36eval.canaries.cases import cases_of
 from q36eval.canaries.probe import CanaryProbe
 from q36eval.canaries.specification import CanarySpec, for_family, load_specs
 from q36eval.canaries.summary import declared_figures
-from q36eval.config import Answering, Family
+from q36eval.config import Family
 from q36eval.config.answer_budgets import THINKING as THINKING_SKILL
+from q36eval.config.answer_budgets import Answering
 from q36eval.errors import UsageError
 from tests.canaries.runs import BF16, TRAINED, run_of
 from tests.profiles import sized

@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 import torch
 
-from q36eval.engines import Scored, ScoreRequest
+from q36eval.engines import ScoreRequest
+from q36eval.engines.base import Scored
 from q36eval.engines.batches import scoring_batches
 from q36eval.engines.memory_plan import CPU_SCORE_BATCH_TOKENS
 from q36eval.engines.perturbation import SHIFT

@@ -14,7 +14,8 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from q36eval.checkpoints import chat_template_sha256, checkpoint_sha256, load_tokenizer, tokenizer_sha256
-from q36eval.engines import Engine, EngineSettings, Generated, GenerationRequest, Scored, ScoreRequest
+from q36eval.engines import Engine, EngineSettings, ScoreRequest
+from q36eval.engines.base import Generated, GenerationRequest, Scored
 from q36eval.engines.logits import OutputHead
 from q36eval.engines.opening import Kind
 from q36eval.records import DeploymentIdentity

@@ -9,9 +9,11 @@ from q36eval.app.cli.policy_report import policy_lines
 from q36eval.gate import Criterion, GateReport, Policy, decide
 from q36eval.metrics import METRICS, Metric, criterion_title
 from q36eval.records import Direction, Measurement, ProbeName
-from q36eval.reports import Document, to_console, to_junit, to_markdown
+from q36eval.reports import Document, to_console
 from q36eval.reports.card_report import to_card
 from q36eval.reports.html_report import to_html
+from q36eval.reports.junit_report import to_junit
+from q36eval.reports.markdown_report import to_markdown
 from q36eval.run.declared_figures import Declared, never_passes
 from tests.q36eval.gate.evidence import failure_rate
 from tests.q36eval.reports.report_samples import run_of

@@ -25,6 +25,7 @@ from tests import smollm2
 from tests.assets.smollm2_decoded import TEXTS, sha256
 from tests.q36eval.checkpoints.inspection.damage import Damage, Tensors, config, edit, exchanged, in_config, one
 from tests.smollm2_branches import PRODUCERS, branch
+from tests.stored_formats import formats_of
 
 pytestmark = pytest.mark.long
 DOCUMENTS = tuple(CorpusDocument(str(number), "english", text) for number, text in enumerate(TEXTS["evaluation"]))
@@ -94,7 +95,7 @@ def test_weights_equal_the_producers_own_decoding(name: str) -> None:
     parameters = dict(loaded.model.named_parameters())
     assert len(made.decoded) == 210
     assert {key for key, decoded in made.decoded.items() if sha256(parameters[key]) != decoded} == set()
-    formats = loaded.report.formats
+    formats = formats_of(made.folder)
     assert sum(count for name, counts in formats.items() for kind, count in counts.items() if kind != "plain") == 210
 
 

@@ -24,12 +24,11 @@ import torch
 from q36eval.engines import (
     Engine,
     EngineSettings,
-    GenerationRequest,
-    Scored,
     ScoreRequest,
     identity_of,
     open_engine,
 )
+from q36eval.engines.base import GenerationRequest, Scored
 from q36eval.engines.head import Head
 from q36eval.engines.logits import OutputHead
 from q36eval.engines.vllm import window

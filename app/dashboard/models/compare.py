@@ -47,7 +47,7 @@ def criterion_rows(criteria: Sequence[ComparedCriterion]) -> list[dict[str, str]
             "A judged": _figure(one.a),
             "B": _judged(one.b),
             "B judged": _figure(one.b),
-            **{name: cell for name, cell in _difference(one.difference).items() if name != "moved"},
+            **{name: cell for name, cell in difference_row(one.difference).items() if name != "moved"},
             "unit": one.unit or "–",
             "why not paired": one.why,
         }
@@ -63,7 +63,7 @@ def measurement_rows(comparison: Comparison) -> list[dict[str, str]]:
             "id": m.key,
             "A": number(m.a),
             "B": number(m.b),
-            **_difference(m.difference),
+            **difference_row(m.difference),
             "unit": m.unit,
             "why": m.why,
         }
@@ -95,7 +95,8 @@ def _figure(result: CriterionResult | None) -> str:
     return "–" if result is None else figure_text(result)
 
 
-def _difference(difference: PairedDifference | None) -> dict[str, str]:
+def difference_row(difference: PairedDifference | None) -> dict[str, str]:
+    """B against A, its interval, where it moved and over how many clusters."""
     if difference is None:
         return {"B against A": "–", "interval": "–", "moved": "–", "paired clusters": "–"}
     sign = "×" if difference.ratio else "+" if difference.effect > 0 else ""

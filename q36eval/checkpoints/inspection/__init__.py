@@ -9,9 +9,6 @@ cost (`error`, `grids`) once smoothing is folded out (`smoothing`), and another 
 from typing import TYPE_CHECKING, Any
 
 from q36eval.checkpoints.inspection.findings import (
-    CoverageRow,
-    ErrorRow,
-    Finding,
     Inspection,
     Promise,
     Section,
@@ -22,9 +19,6 @@ if TYPE_CHECKING:
     from q36eval.checkpoints.inspection.examination import inspect_checkpoint
 
 __all__ = [
-    "CoverageRow",
-    "ErrorRow",
-    "Finding",
     "Inspection",
     "Promise",
     "Section",

@@ -9,7 +9,6 @@ from functools import partial
 from math import prod
 from typing import Any
 
-from q36eval.checkpoints.inspection.configuration import is_of_qwen, text_settings
 from q36eval.checkpoints.inspection.findings import UNQUANTIZED, CoverageRow, Finding, Promise, Section, Severity
 from q36eval.checkpoints.inspection.stored_schemes import (
     declared_label,
@@ -91,9 +90,6 @@ def _search(method: str | None, pattern: str) -> Callable[[str], bool] | None:
 
 HEAD_MODULE = "lm_head"
 HEAD = f"{HEAD_MODULE}.weight"
-USUALLY_UNQUANTIZED = ("linear attention", "router gates")
-"""What most cards of Qwen3.5 leave in BF16 (vLLM #40252). `nvidia/Qwen3.6-35B-A3B-NVFP4` has FP8 linear attention: its
-KL judges that; a card that promises otherwise is held to it (`Promise`)."""
 Shapes = Mapping[str, tuple[int, ...]]
 
 
@@ -134,7 +130,6 @@ def coverage_findings(
         *_declared_against_stored(quantized, shapes),
         *_gptq_head(quantization, units),
         *_promised(units, shapes, promises),
-        *_usually_unquantized(checkpoint, quantized, promises),
         *_experts_left_out(units),
         *_ignore_list(quantization, modules),
         *_otherwise_than_listed(units),
@@ -264,26 +259,6 @@ def _promised(units: Sequence[LogicalWeight], shapes: Shapes, promises: Sequence
 
 def _is_meant(promise: Promise, unit: LogicalWeight) -> bool:
     return unit.tensor_class == promise.tensors or fnmatch.fnmatchcase(unit.name, promise.tensors)
-
-
-def _usually_unquantized(
-    checkpoint: Checkpoint, quantized: Sequence[LogicalWeight], promises: Sequence[Promise]
-) -> list[Finding]:
-    """Told where no card says that it is so on purpose."""
-    findings = []
-    for tensor_class in USUALLY_UNQUANTIZED if is_of_qwen(text_settings(checkpoint.config)) else ():
-        unsaid = [
-            unit
-            for unit in quantized
-            if unit.tensor_class == tensor_class and not any(_is_meant(promise, unit) for promise in promises)
-        ]
-        if unsaid:
-            message = (
-                f"{len(unsaid)} tensors of {tensor_class} are quantized, {unsaid[0].name} among them; most cards leave "
-                f"them as in the reference (vLLM #40252), and its KL says what that costs."
-            )
-            findings.append(_finding("usually-unquantized", unsaid[0].name, message, Severity.ADVISORY))
-    return findings
 
 
 def _experts_left_out(units: Iterable[LogicalWeight]) -> list[Finding]:

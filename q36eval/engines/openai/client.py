@@ -216,11 +216,9 @@ class Client:
         """
         return self._asked("POST", url, body, read, attempts=attempts)
 
-    def post_events(
-        self, url: str, body: Mapping[str, Any], read: Callable[[list[Any]], ValueT], attempts: int | None = None
-    ) -> ValueT:
+    def post_events(self, url: str, body: Mapping[str, Any], read: Callable[[list[Any]], ValueT]) -> ValueT:
         """As `post`, of an answer that streams: `read` is given its events, once the last one says that it is whole."""
-        return self._asked("POST", url, body, lambda text: read(_events(text)), is_text=True, attempts=attempts)
+        return self._asked("POST", url, body, lambda text: read(_events(text)), is_text=True)
 
     def lines(self, url: str) -> list[str]:
         """The lines of a text; none where the server has no such page.

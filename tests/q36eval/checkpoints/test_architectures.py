@@ -14,6 +14,7 @@ from q36eval.engines.logits import LogitsForm, OwnHead, check_form
 from q36eval.errors import CorruptCheckpointError, UsageError
 from tests.q36eval.checkpoints.architectures import EXPERT, NAMES, SETTINGS, WRAPPERS, quantize, saved, tiny_model
 from tests.raising import raises
+from tests.stored_formats import formats_of, left_out
 
 from .inspection.damage import config, edit_tensors
 
@@ -46,7 +47,7 @@ def test_it_loads_bit_for_bit_as_transformers_loads_it(name: str, tmp_path: Path
 def test_a_wrapper_is_judged_by_its_text_model(name: str, tmp_path: Path) -> None:
     loaded = load_model(saved(name, tmp_path / "model"))
     assert torch.equal(logits(loaded.model), logits(tiny_model(name)))
-    assert set(loaded.report.left_out) == {"vision tower"}
+    assert set(left_out(tmp_path / "model")) == {"vision tower"}
 
 
 Change = Callable[[dict[str, Tensor]], object]
@@ -116,7 +117,8 @@ def test_what_is_no_part_of_the_text_model_is_listed_with_its_reason(tmp_path: P
     }
     saved("llama", tmp_path)
     edit_tensors(tmp_path, lambda tensors: tensors.update(dict.fromkeys(beside.values(), torch.ones(2))))
-    assert load_model(tmp_path).report.left_out == {reason: (name,) for reason, name in beside.items()}
+    load_model(tmp_path)
+    assert left_out(tmp_path) == {reason: (name,) for reason, name in beside.items()}
 
 
 def test_an_unknown_architecture_is_refused_with_those_that_are_supported(tmp_path: Path) -> None:
@@ -170,7 +172,8 @@ def test_fp8_weights_come_where_transformers_puts_the_decoded_ones(name: str, tm
     loaded = load_model(folder)
     ours = loaded.model.state_dict()
     assert [each for each, value in theirs.items() if not torch.equal(value, ours[each])] == []
-    assert sum(formats.get("float-quantized", 0) for formats in loaded.report.formats.values()) == len(decoded)
+    stored = formats_of(folder)
+    assert sum(formats["float-quantized"] for formats in stored.values()) == len(decoded)
     assert bool(decoded) == (name != "gpt2")
-    has_experts = loaded.report.formats.get("routed experts") is not None
+    has_experts = "routed experts" in stored
     assert any(EXPERT.search(each) for each in decoded) == (has_experts and name not in FUSED)

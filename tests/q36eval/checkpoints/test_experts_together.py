@@ -24,6 +24,7 @@ from q36eval.engines.layer_pass import LayerPass, Segment
 from q36eval.errors import CorruptCheckpointError, UsageError
 from tests.q36eval.checkpoints.architectures import saved, tiny_model
 from tests.raising import raises
+from tests.stored_formats import formats_of, quantized_inputs
 
 from .inspection.damage import Tensors, config, edit_tensors, fp4_bytes
 from .inspection.damage import quantization as declared
@@ -142,7 +143,7 @@ def test_static_inputs_have_a_scale_per_expert(tmp_path: Path) -> None:
         for expert, scale in enumerate(scales):
             found = weights[f"{FIRST}.{expert}.{which}_proj.weight"].activations()
             assert found == ActivationScheme("fp8", 0, static_scale=scale)
-    assert load_model(folder).report.quantized_inputs == 4 + 3 + 2 * 3
+    assert quantized_inputs(folder) == 4 + 3 + 2 * 3
 
 
 def test_fused_experts_left_in_bf16_are_plain_excluded_or_not(tmp_path: Path) -> None:
@@ -150,9 +151,9 @@ def test_fused_experts_left_in_bf16_are_plain_excluded_or_not(tmp_path: Path) ->
         kept = {name: tensor for name, tensor in tensors.items() if not name.startswith(FIRST)}
         return kept | {name: tensors[name].float().bfloat16() for name in (GATE_UP, DOWN)}
 
-    assert load_model(changed(tmp_path / "declared", plain)).report.quantized_inputs == 4 + 3
+    assert quantized_inputs(changed(tmp_path / "declared", plain)) == 4 + 3
     listed = {"modules_to_not_convert": ["lm_head", "shared_expert_gate", FIRST]}
-    assert load_model(changed(tmp_path / "excluded", plain, **listed)).report.quantized_inputs == 4 + 3
+    assert quantized_inputs(changed(tmp_path / "excluded", plain, **listed)) == 4 + 3
 
 
 def test_scales_stored_as_powers_of_two(tmp_path: Path) -> None:
@@ -218,7 +219,7 @@ def test_every_placement_gives_the_weights_that_transformers_dequantizes(publish
         published, dtype=torch.bfloat16, quantization_config=Mxfp4Config(dequantize=True)
     ).eval()
     ours, packed, apart = (load_model(published, placement=how) for how in ("decoded", PACKED, LAYERS))
-    assert ours.report.formats["routed experts"] == {"mxfp4": 4, "plain": 4}
+    assert formats_of(published)["routed experts"] == {"mxfp4": 4, "plain": 4}
     state = ours.model.state_dict()
     for name, value in theirs.state_dict().items():
         assert torch.equal(state[name], value), name

@@ -10,8 +10,11 @@ from datetime import UTC, datetime, timedelta
 import numpy as np
 import pytest
 
-from q36eval.drift import ALPHA, DriftState, MetricDrift, PairedDifference, branch_drift, drift, paired_difference
-from q36eval.history import SeriesPoint, SeriesRun
+from q36eval.drift import ALPHA, DriftState, MetricDrift, branch_drift, drift
+from q36eval.drift.paired import paired_difference
+from q36eval.drift.records import PairedDifference
+from q36eval.history import SeriesRun
+from q36eval.history.records import SeriesPoint
 from q36eval.records import Direction, Measurement, ProbeName
 from tests.app import judged_runs
 from tests.q36eval.gate.evidence import census, divergence, failure_rate, named, perplexity

@@ -9,9 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from q36eval.gate import Criterion, CriterionResult, CriterionVerdict, Informative, Policy, PolicyRule, decide
+from q36eval.gate import Criterion, CriterionResult, CriterionVerdict, Policy, PolicyRule, decide
 from q36eval.gate.competence import share_above_chance
 from q36eval.gate.judgement import judge
+from q36eval.gate.policy import Informative
 from q36eval.gate.policy_file import read_policy
 from q36eval.records import FamilyCompetence, Measurement, ProbeName, Schedule
 from tests.q36eval.gate.evidence import HIGHER, LOWER, criterion, measurement

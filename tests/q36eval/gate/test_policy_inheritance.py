@@ -7,12 +7,13 @@ from typing import Any
 import pytest
 import yaml
 from jsonschema import Draft202012Validator
+from pydantic import TypeAdapter
 
 from q36eval.errors import UsageError
 from q36eval.gate import Policy
 from q36eval.gate.margins import with_thresholds
 from q36eval.gate.policy_file import policy_problems, read_policy
-from q36eval.gate.policy_schema import policy_schema
+from q36eval.gate.policy_schema import PolicyFile
 from q36eval.records import Lane
 from tests.raising import raises
 
@@ -167,6 +168,25 @@ def test_files_that_are_no_policy(tmp_path: Path) -> None:
 # -- the JSON Schema of policy files: it is the code's, and editors hold the shipped files against it
 
 COMMITTED = SHIPPED.parents[1] / "docs" / "schemas" / "policy.schema.json"
+
+
+def policy_schema() -> dict[str, Any]:
+    """The JSON Schema (2020-12) of a policy file, for editors: its keys and their values one by one.
+
+    What a kind of margin demands, and what inheritance gives, is beyond it.
+    """
+    schema = _plain(TypeAdapter(PolicyFile).json_schema())
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "q36eval policy", **schema}
+
+
+def _plain(schema: Any) -> Any:
+    """Without titles that only repeat a key's name, and without the default of what need not be said."""
+    if isinstance(schema, list):
+        return [_plain(entry) for entry in schema]
+    if not isinstance(schema, dict):
+        return schema
+    said = {key: value for key, value in schema.items() if key != "title" or not isinstance(value, str)}
+    return {key: _plain(value) for key, value in said.items() if not (key == "default" and value is None)}
 
 
 def test_the_committed_schema_is_the_codes_and_shipped_files_name_and_keep_it() -> None:

@@ -9,8 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from q36eval.gate import CriterionVerdict, GateReport, Policy, decide, failed_lanes
+from q36eval.gate import CriterionVerdict, GateReport, Policy, decide
 from q36eval.gate.margins import QUANTIZED_TENSORS, margins_for, schemes_found
+from q36eval.gate.sequential import failed_lanes
 from q36eval.records import Lane, Measurement, ProbeName, Verdict
 from q36eval.schemes import parts_of, scheme_name
 from tests.q36eval.gate.evidence import census, criterion, divergence, measurement, only

@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from q36eval.gate import CriterionVerdict, PolicyRule, Waiver, decide, failed_lanes
+from q36eval.gate import CriterionVerdict, PolicyRule, Waiver, decide
+from q36eval.gate.sequential import failed_lanes
 from q36eval.records import Lane, ProbeName, Verdict
 from tests.q36eval.gate.evidence import accuracy, census, failure_rate, in_blocks, named, small_evidence, small_policy
 

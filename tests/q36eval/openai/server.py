@@ -20,7 +20,8 @@ import torch
 from pydantic_core import to_json
 from typing_extensions import override
 
-from q36eval.engines import Engine, Generated, GenerationRequest, ScoreRequest, open_engine
+from q36eval.engines import Engine, ScoreRequest, open_engine
+from q36eval.engines.base import Generated, GenerationRequest
 from tests.q36eval.scoring import log_probs_of
 
 SANDBOX = Path(__file__).parents[3] / "data" / "sandbox" / "bf16"

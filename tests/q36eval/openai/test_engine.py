@@ -16,12 +16,12 @@ from typing_extensions import override
 from q36eval.engines import (
     Engine,
     EngineSettings,
-    GenerationRequest,
     ScoreRequest,
     identity_of,
     open_engine,
     repeats_itself,
 )
+from q36eval.engines.base import GenerationRequest
 from q36eval.engines.openai.client import Address, Client, TooLongError, expected_bytes
 from q36eval.engines.openai.endpoint import Endpoint
 from q36eval.engines.openai.engine import OpenAIEngine

@@ -13,7 +13,8 @@ import httpx
 import pytest
 from typing_extensions import override
 
-from q36eval.engines import Engine, EngineSettings, Generated, GenerationRequest, Scored, ScoreRequest, open_engine
+from q36eval.engines import Engine, EngineSettings, ScoreRequest, open_engine
+from q36eval.engines.base import Generated, GenerationRequest, Scored
 from q36eval.engines.openai.client import SAID_CHARACTERS, Address, Client, Limits, RefusedError, _events
 from q36eval.engines.openai.concurrency import in_flight
 from q36eval.engines.openai.engine import OpenAIEngine

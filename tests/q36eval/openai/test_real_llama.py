@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from q36eval.engines import Engine, EngineSettings, GenerationRequest, open_engine
+from q36eval.engines import Engine, EngineSettings, open_engine
+from q36eval.engines.base import GenerationRequest
 from q36eval.engines.openai.endpoint import Endpoint
 from q36eval.gate import CriterionVerdict
 from tests.q36eval.openai.server import SANDBOX

@@ -13,7 +13,8 @@ import pytest
 import torch
 
 from q36eval.chat import rendered_chat
-from q36eval.engines import Engine, EngineSettings, GenerationRequest, ScoreRequest, open_engine
+from q36eval.engines import Engine, EngineSettings, ScoreRequest, open_engine
+from q36eval.engines.base import GenerationRequest
 from q36eval.engines.openai.endpoint import Endpoint
 from q36eval.errors import EngineError
 from q36eval.gate import CriterionVerdict

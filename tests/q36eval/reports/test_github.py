@@ -7,9 +7,9 @@ from markdown_it import MarkdownIt
 
 from q36eval.gate import Policy, decide
 from q36eval.inert_text import fenced, plain
-from q36eval.reports import Document, to_annotations, to_summary
+from q36eval.reports import Document, to_annotations
 from q36eval.reports.deciding_answers import DecidingAnswer
-from q36eval.reports.github_report import SUMMARY_LIMIT_BYTES, unjudged_annotation, unjudged_summary
+from q36eval.reports.github_report import SUMMARY_LIMIT_BYTES, to_summary, unjudged_annotation, unjudged_summary
 from tests.q36eval.reports.report_samples import (
     HOSTILE,
     clean_report,

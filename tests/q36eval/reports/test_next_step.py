@@ -14,8 +14,9 @@ from q36eval.app.cli.main import app
 from q36eval.gate import Circumstances, GateReport, Policy, Stage, StageState, decide
 from q36eval.gate.report import Supplies
 from q36eval.records import ProbeName, Verdict
-from q36eval.reports import Document, to_markdown
+from q36eval.reports import Document
 from q36eval.reports.html_report import to_html
+from q36eval.reports.markdown_report import to_markdown
 from q36eval.reports.next_step import next_steps
 from q36eval.reports.story import help_text, helping
 from q36eval.reports.ui_address import UI_URL, links

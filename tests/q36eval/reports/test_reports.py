@@ -16,9 +16,11 @@ from rich.console import Console
 from q36eval.gate import CriterionVerdict, GateReport, decide
 from q36eval.inert_text import plain
 from q36eval.records import FailureCauses, FamilyCompetence, Measurement, ProbeName
-from q36eval.reports import Document, to_console, to_json, to_junit, to_markdown
+from q36eval.reports import Document, to_console, to_json
 from q36eval.reports.card_report import to_card
 from q36eval.reports.html_report import to_html
+from q36eval.reports.junit_report import to_junit
+from q36eval.reports.markdown_report import to_markdown
 from tests.q36eval.gate.evidence import only
 from tests.q36eval.reports.report_samples import (
     HOSTILE,

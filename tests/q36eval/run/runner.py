@@ -8,7 +8,8 @@ from typing import Any
 
 import torch
 
-from q36eval.engines import Engine, Generated, GenerationRequest, Scored, ScoreRequest
+from q36eval.engines import Engine, ScoreRequest
+from q36eval.engines.base import Generated, GenerationRequest, Scored
 from q36eval.engines.logits import OutputHead
 from q36eval.probes import Digest, ItemResults, Probe, Progress, Sink, WorkItem
 from q36eval.records import Answer, DeploymentIdentity, ItemOutcome, Measurement, ProbeFailure, ProbeName

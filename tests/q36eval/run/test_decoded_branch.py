@@ -13,7 +13,8 @@ import pytest
 from q36eval.app.targets import load_family
 from q36eval.checkpoints import checkpoint_sha256
 from q36eval.config import Paths
-from q36eval.engines import Engine, EngineOptions, EngineSettings, Scored, ScoreRequest, open_engine
+from q36eval.engines import Engine, EngineOptions, EngineSettings, ScoreRequest, open_engine
+from q36eval.engines.base import Scored
 from q36eval.errors import CorruptCheckpointError, EngineError, Q36Error
 from q36eval.gate import CriterionResult, CriterionVerdict
 from q36eval.gate.policy_file import read_policy

@@ -4,7 +4,8 @@ from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any
 
-from q36eval.engines import GenerationRequest, ScoreRequest
+from q36eval.engines import ScoreRequest
+from q36eval.engines.base import GenerationRequest
 from q36eval.errors import UsageError
 from q36eval.probes import Digest, FollowUp, ItemResults, WorkItem
 from q36eval.records import Answer, ItemOutcome, ProbeName

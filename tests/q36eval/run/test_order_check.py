@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from q36eval.engines import Generated, GenerationRequest
+from q36eval.engines.base import Generated, GenerationRequest
 from q36eval.gate import decide
 from q36eval.probes import Digest, ItemResults, Probe, WorkItem
 from q36eval.records import Answer, ItemOutcome, Lane, Measurement, ProbeName, Verdict

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 import torch
 
-from q36eval.engines import Scored, ScoreRequest
+from q36eval.engines import ScoreRequest
+from q36eval.engines.base import Scored
 from q36eval.engines.retries import with_retry
 from q36eval.errors import UsageError
 from q36eval.locks import exclusive

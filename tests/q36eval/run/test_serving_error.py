@@ -13,7 +13,8 @@ import pytest
 import torch
 
 from q36eval.checkpoints import checkpoint_sha256
-from q36eval.engines import Engine, EngineOptions, EngineSettings, Scored, ScoreRequest, open_engine
+from q36eval.engines import Engine, EngineOptions, EngineSettings, ScoreRequest, open_engine
+from q36eval.engines.base import Scored
 from q36eval.engines.head import Head
 from q36eval.engines.in_process import InProcessEngine
 from q36eval.engines.opening import KINDS, Kind

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from q36eval.engines import Engine, Scored, ScoreRequest
+from q36eval.engines import Engine, ScoreRequest
+from q36eval.engines.base import Scored
 from q36eval.errors import EngineError, UsageError
 from q36eval.gate import StageState
 from q36eval.probes import Digest, Probe, Progress, WorkItem

@@ -1,6 +1,7 @@
 """An inspection as measurements: each finding counted once under its own metric, nothing unjudged counted as clean."""
 
-from q36eval.checkpoints.inspection import Finding, Inspection, Section, Severity
+from q36eval.checkpoints.inspection import Inspection, Section, Severity
+from q36eval.checkpoints.inspection.findings import Finding
 from q36eval.gate.margins import schemes_found
 from q36eval.run.weights import measurements
 

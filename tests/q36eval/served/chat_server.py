@@ -19,7 +19,8 @@ from typing_extensions import override
 from q36eval.canaries.checks import parse_reply
 from q36eval.canaries.checks.tool_parser import schemas_by_name, typed_arguments
 from q36eval.chat import rendered_chat
-from q36eval.engines import EngineSettings, Generated, GenerationRequest, ScoreRequest
+from q36eval.engines import EngineSettings, ScoreRequest
+from q36eval.engines.base import Generated, GenerationRequest
 from q36eval.engines.openai.endpoint import Endpoint
 from tests.q36eval.openai.server import SANDBOX, Handler, RefusedError, Served, entry_of, log_probs, serving
 

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 from typing_extensions import override
 
-from q36eval.engines import Engine, Generated
+from q36eval.engines import Engine
+from q36eval.engines.base import Generated
 from q36eval.engines.openai.client import Limits, NoAnswerError, RefusedError
 from q36eval.engines.openai.endpoint import Endpoint
 from q36eval.errors import EngineError, UsageError

@@ -9,8 +9,8 @@ import pytest
 from scipy.stats import norm
 
 from q36eval.records import Clusters
-from q36eval.stats import QuantileInference, margin_test, quantile_clusters, summarize
-from q36eval.stats._quantile import _counts_above
+from q36eval.stats import margin_test, quantile_clusters, summarize
+from q36eval.stats._quantile import QuantileInference, _counts_above
 from tests.q36eval.stats.evidence import Margin, bounds_that_decide
 
 SIGMA_BETWEEN, SIGMA_WITHIN = 1.0, 1.5

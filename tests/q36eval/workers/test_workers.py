@@ -16,11 +16,10 @@ from q36eval.engines import (
     Engine,
     EngineOptions,
     EngineSettings,
-    GenerationRequest,
-    Scored,
     ScoreRequest,
     open_engine,
 )
+from q36eval.engines.base import GenerationRequest, Scored
 from q36eval.engines.workers import pool as pools
 from q36eval.engines.workers.engine import WorkersEngine, in_units
 from q36eval.engines.workers.worker import Replica
