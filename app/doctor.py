@@ -3,6 +3,7 @@
 Nothing is written and no network is used.
 """
 
+import shutil
 import sys
 from collections.abc import Iterator
 from importlib.util import find_spec
@@ -13,8 +14,6 @@ from typing import Any
 from q36eval.app.sandbox_files import missing_files
 from q36eval.config.paths import Paths
 from q36eval.provenance import provenance
-from q36eval.run.disk import file_system
-from q36eval.run.memory_report import size
 
 EXTRAS = {
     "ui": "streamlit",
@@ -66,15 +65,15 @@ def _state(paths: Paths, problems: list[str]) -> dict[str, Any]:
     except OSError as error:
         trouble = error.strerror or str(error)
         problems.append(f"The state folder {folder} cannot be written: {trouble}; name another with --state.")
-    free = file_system(there).free_bytes
-    if free < LITTLE_BYTES:
-        problems.append(f"Only {size(free)} are free where the state is, {folder}.")
+    free = _free_bytes(there)
+    if free is not None and free < LITTLE_BYTES:
+        problems.append(f"Only {_size(free)} are free where the state is, {folder}.")
     return {
         "folder": str(folder),
         "because": paths.state_because,
         "exists": folder.is_dir(),
         "writable": trouble is None,
-        "free": size(free),
+        "free": None if free is None else _size(free),
     }
 
 
@@ -84,11 +83,18 @@ def _nearest(folder: Path) -> Path:
     return next(each for each in (absolute, *absolute.parents) if each.exists())
 
 
+def _free_bytes(folder: Path) -> int | None:
+    try:
+        return shutil.disk_usage(folder).free
+    except OSError:
+        return None
+
+
 def _history(paths: Paths) -> dict[str, Any]:
     if "://" in paths.history_url:  # which may hold a password
         return {"place": "the database that Q36EVAL_HISTORY names", "size": None}
     file = Path(paths.history_url)
-    return {"place": str(file), "size": size(file.stat().st_size) if file.is_file() else None}
+    return {"place": str(file), "size": _size(file.stat().st_size) if file.is_file() else None}
 
 
 def _sandbox(paths: Paths) -> dict[str, Any]:
@@ -107,7 +113,7 @@ def _devices(problems: list[str]) -> list[dict[str, Any]]:
     if torch.cuda.is_available():
         for number in range(torch.cuda.device_count()):
             card = torch.cuda.get_device_properties(number)
-            devices.append({"name": f"cuda:{number}", "title": card.name, "memory": size(card.total_memory)})
+            devices.append({"name": f"cuda:{number}", "title": card.name, "memory": _size(card.total_memory)})
     return devices
 
 
@@ -122,3 +128,7 @@ def _words(value: Any) -> str:
     if isinstance(value, dict):
         return ", ".join(f"{name} {_words(each)}" for name, each in value.items())
     return "unknown" if value is None else str(value)
+
+
+def _size(n_bytes: int) -> str:
+    return f"{n_bytes / 1024**3:.1f} GiB" if n_bytes >= 1024**3 else f"{n_bytes / 1024**2:.1f} MiB"

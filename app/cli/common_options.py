@@ -27,6 +27,7 @@ MODEL = ("reference", "reference_pack", "suite", "policy", "lane")
 OF_PROJECT: dict[str, tuple[str, ...]] = {
     "gate": (*MODEL, *ENGINE, "out"),
     **dict.fromkeys(("kl", "evals", "canaries"), ("reference", "reference_pack", "suite", *ENGINE)),
+    "doctor": ("reference", "suite", "policy", "device"),
     "attribute": ("reference", "suite", "device"),
     "inspect": ("reference",),
     "reference capture": ("reference", "suite", *ENGINE),

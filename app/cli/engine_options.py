@@ -80,6 +80,7 @@ def option_of(name: str) -> Any:
 
 BaseUrl = Annotated[str | None, option_of("base_url")]
 ServedModel = Annotated[str | None, option_of("served_model")]
+DeviceOption = Annotated[str, option_of("device")]
 
 
 def argument_names() -> list[tuple[str, str]]:

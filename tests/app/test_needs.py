@@ -1,4 +1,4 @@
-"""One table of what a gate needs: `gate` and `gate --plan` show the same rows, all at once."""
+"""One table of what a gate needs: `gate`, `gate --plan` and `doctor` show the same rows, all at once."""
 
 import json
 import shlex
@@ -32,10 +32,9 @@ def row(document: dict[str, Any], what: str) -> dict[str, Any]:
     return found
 
 
-def planned(*arguments: str, state: Path) -> tuple[int, dict[str, Any]]:
-    done = q36eval("gate", *arguments, "--plan", "--json", state=state)
-    document = json.loads(done.stdout)
-    body = document["error"] if done.returncode else document["plans"][0]
+def doctor(*arguments: str, state: Path) -> tuple[int, dict[str, Any]]:
+    done = q36eval("doctor", *arguments, "--json", state=state)
+    body = json.loads(done.stdout)
     assert isinstance(body, dict)
     return done.returncode, body
 
@@ -58,13 +57,14 @@ def check_commands(document: dict[str, Any]) -> None:
 
 
 def test_all_is_there_but_a_time_that_nobody_measured(tmp_path: Path) -> None:
-    code, body = planned("--branch", "sandbox/fp8-head", state=tmp_path)
+    code, body = doctor("--branch", "sandbox/fp8-head", state=tmp_path)
     assert (code, states(body)) == (0, dict.fromkeys(CODES, "ok") | {"time": "unknown"})
     assert "Qwen3_5MoeForCausalLM" in row(body, "architecture")["sentence"]
     assert "decoded weights take 12 MiB" in row(body, "memory")["sentence"]
     assert [row["command"] for row in body["rows"]] == [""] * len(CODES)
     assert list(tmp_path.iterdir()) == []
-    assert states(planned("--branch", "sandbox/fp8-head", *SKIPPING, state=tmp_path)[1]) == states(body)
+    plan = q36eval("gate", "--branch", "sandbox/fp8-head", *SKIPPING, "--plan", "--json", state=tmp_path)
+    assert states(json.loads(plan.stdout)["plans"][0]) == states(body)
 
 
 def test_several_things_are_missing_at_once(tmp_path: Path) -> None:
@@ -81,19 +81,20 @@ def test_several_things_are_missing_at_once(tmp_path: Path) -> None:
     assert [line.split()[0] for line in told] == ["missing"] * 3
     assert all(f"[{code}]" in done.stderr for code in expected)
     check_commands(error)
-    again = q36eval("gate", *asked, "--plan", state=tmp_path)
-    assert again.returncode == 2
-    assert [line[:22].split() for line in again.stdout.splitlines() if line.startswith("missing")] == [
-        ["missing", "suite", "data"], ["missing", "device"], ["missing", "policy"],
-    ]  # fmt: skip
+    for command in (("gate", *asked, "--plan"), ("doctor", *asked)):
+        again = q36eval(*command, state=tmp_path)
+        assert again.returncode == 2
+        assert [line[:22].split() for line in again.stdout.splitlines() if line.startswith("missing")] == [
+            ["missing", "suite", "data"], ["missing", "device"], ["missing", "policy"],
+        ]  # fmt: skip
 
 
 def test_what_cannot_even_be_put_together_is_told_with_the_rest(tmp_path: Path) -> None:
-    code, body = planned(
+    code, body = doctor(
         "--branch", str(tmp_path), "--reference", str(BF16), "--device", "tpu", state=tmp_path / "state"
     )
-    missing = {what for what, state in states(body).items() if state == "missing"}
-    assert (code, missing) == (2, {"architecture", "files", "tokenizer", "device"})
+    expected = dict.fromkeys(CODES, "unknown") | {"files": "missing", "device": "missing"}
+    assert (code, states(body)) == (2, expected)
     bare = str(without_tokenizer(tmp_path / "a"))
     done = q36eval("gate", "--branch", bare, "--family", "no", "--device", "tpu", state=tmp_path / "state")
     rows = [line.split()[:2] for line in done.stderr.splitlines() if line.startswith("missing")]
@@ -102,14 +103,14 @@ def test_what_cannot_even_be_put_together_is_told_with_the_rest(tmp_path: Path) 
 
 def test_a_folder_without_tokenizer(tmp_path: Path) -> None:
     bare, state = without_tokenizer(tmp_path / "it's bare"), tmp_path / "state"
-    code, body = planned("--branch", str(bare), "--reference", str(BF16), state=state)
+    code, body = doctor("--branch", str(bare), "--reference", str(BF16), state=state)
     assert (code, states(body)["tokenizer"]) == (0, "missing"), "a gate judges that: it is the branch's own fault"
     assert row(body, "tokenizer")["codes"] == ["tokenizer-missing"]
     copied = shlex.split(row(body, "tokenizer")["command"])
     assert copied == ["cp", f"{BF16}/tokenizer*", f"{bare}/"]
     bare = without_tokenizer(tmp_path / "reference", BF16)
-    code, body = planned("--branch", str(FP8_HEAD), "--reference", str(bare), state=state)
-    assert (code, states(body)["tokenizer"]) == (2, "missing")
+    done = q36eval("doctor", "--branch", str(FP8_HEAD), "--reference", str(bare), "--json", state=state)
+    assert (done.returncode, states(json.loads(done.stdout))["tokenizer"]) == (2, "missing")
 
 
 @pytest.mark.parametrize("name", ["gpu", "cuda:", "cuda:x", "CUDA", "cpu:0", "", "cuda:0\n"])
@@ -145,7 +146,7 @@ def hub(hub: Hub) -> Hub:
 
 def test_weights_on_the_hub_are_downloaded_by_a_gate_alone_and_for_nothing_by_none(hub: Hub, tmp_path: Path) -> None:
     names, state = ("--branch", "org/branch", "--reference", "org/reference"), tmp_path / "state"
-    code, body = planned(*names, "--suite", "sandbox", "--policy", "sandbox", state=state)
+    code, body = doctor(*names, "--suite", "sandbox", "--policy", "sandbox", state=state)
     assert (code, states(body)["files"], states(body)["memory"]) == (0, "missing", "unknown")
     files = row(body, "files")
     assert files["sentence"].count("MiB") == 2

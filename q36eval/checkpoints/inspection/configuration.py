@@ -119,7 +119,7 @@ def configuration_findings(
         findings += [*_layer_types(settings, units), *_read_otherwise(settings)]
     findings += [*_rope_contradictions(settings), *_ends(checkpoint), *_code(checkpoint)]
     if reference is not None:
-        findings += _computation(settings, text_settings(reference))
+        findings += [*_compute_dtype(checkpoint.config, reference), *_computation(settings, text_settings(reference))]
     return findings
 
 
@@ -150,6 +150,25 @@ def _architecture(config: Mapping[str, Any]) -> list[Finding]:
         message = f"model_type {kind!r} is read {where}, where nothing is: defaults are taken."
         findings.append(_finding("architecture", message))
     return findings
+
+
+def _dtype(config: Mapping[str, Any]) -> str | None:
+    """What the model computes in, wherever the config's age put it."""
+    for place in (config.get("text_config") or {}, config):
+        named = place.get("dtype") or place.get("torch_dtype")
+        if named is not None:
+            return str(named).removeprefix("torch.")
+    return None
+
+
+def _compute_dtype(mine: Mapping[str, Any], theirs: Mapping[str, Any]) -> list[Finding]:
+    """Advisory: exporters of INT4 write float16 whatever they were given, and both sides are measured in BF16."""
+    one, other = _dtype(mine), _dtype(theirs)
+    if one == other or other is None:
+        return []
+    given = "no dtype is given" if one is None else f"dtype is {one}"
+    message = f"{given}, the reference's is {other}: an engine may compute in another dtype than is measured here."
+    return [_finding("dtype-differs", message, severity=Severity.ADVISORY)]
 
 
 def _layer_types(settings: Mapping[str, Any], units: Mapping[str, LogicalWeight]) -> list[Finding]:

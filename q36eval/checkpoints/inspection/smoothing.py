@@ -16,7 +16,7 @@ one may be off. What remains is judged as any weight is, against the reference's
 is a finding. Where most do not, nothing is folded and the norm differs from the reference's, as any other.
 
 llm-compressor 0.14 turns every zero-centred norm into 1 + w in BF16 while it runs any recipe (`offset_norm.py`), and
-back: w' = BF16(1 + w) - 1, bit for bit. That is no difference.
+back: w' = BF16(1 + w) - 1, bit for bit. That is said, and no difference.
 """
 
 import math
@@ -94,16 +94,25 @@ def smoothing_folded_out(
         finding = Finding(section=section, rule="smoothing-not-carried", subject=name, message=f"{name}: {fault}")
         others = [one for one in outcomes[name].findings if one.rule != "unquantized-differs"]
         outcomes[name] = replace(outcomes[name], findings=(*others, finding))
-    if not (found.norms or found.pairs):
-        return list(outcomes.values()), []
-    told = Finding(
+    told = [_advisory("norms-rounded", _rounded_words(len(rounded)))] if rounded else []
+    if found.norms or found.pairs:
+        told.append(_advisory("smoothed", _smoothed_words(found)))
+    return list(outcomes.values()), told
+
+
+def _advisory(rule: str, message: str) -> Finding:
+    return Finding(
         section=Section.UNQUANTIZED,
-        rule="smoothed",
+        rule=rule,
         severity=Severity.ADVISORY,
         subject="the checkpoint",
-        message=_smoothed_words(found),
+        message=message,
     )
-    return list(outcomes.values()), [told]
+
+
+def _rounded_words(count: int) -> str:
+    norms = "1 norm is" if count == 1 else f"{count:,} norms are"
+    return f"{norms} the reference's with 1 + weight rounded to BF16, as llm-compressor 0.14 leaves them."
 
 
 def _smoothed_words(found: Folding) -> str:

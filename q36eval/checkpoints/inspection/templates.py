@@ -59,6 +59,10 @@ def _differences(
     declared: str | None,
 ) -> list[Finding]:
     """Every difference; beside the last one what a declaration says of it, or how to make one."""
+    if declared == sha256 and not differing and templates[1]:
+        message = "the declared chat template is the reference's: the declaration changes nothing."
+        file = template_file(folder, "default")
+        return [_finding("chat-template-declared", file, message, Severity.ADVISORY)]
     if declared == sha256:
         rule, severity, said = "chat-template-declared", Severity.ADVISORY, f"It is declared ({sha256})."
     else:

@@ -144,6 +144,7 @@ def activation_findings(units: Mapping[str, LogicalWeight]) -> list[Finding]:
     findings: list[Finding] = []
     not_emulated: dict[str, list[str]] = defaultdict(list)
     largest: dict[str, float] = {}
+    dynamic: list[str] = []
     for name, unit in units.items():
         if unit.is_plain:
             continue
@@ -156,12 +157,20 @@ def activation_findings(units: Mapping[str, LogicalWeight]) -> list[Finding]:
             not_emulated[str(error).partition(f"{unit.name}: ")[2]].append(name)
             continue
         findings += _unused(unit, scheme)
+        dynamic += _unused_by_dynamic(unit, scheme)
         if scheme is not None and _largest_activation(scheme) is not None:
             largest[name] = _largest_activation(scheme) or 0.0
     findings += [
         integrity("activations-not-read", "config.json", f"{names[0]} and {len(names) - 1} more: {reason}")
         for reason, names in not_emulated.items()
     ]
+    if dynamic:
+        message = (
+            f"{len(dynamic):,} scales of inputs are stored, {dynamic[0]} among them, and the configuration declares "
+            f"inputs as quantized dynamically. They are judged as declared; an engine drops or refuses the scales."
+        )
+        unused = integrity("input-scales-unused", dynamic[0], message)
+        findings.append(unused.model_copy(update={"severity": Severity.ADVISORY}))
     return findings + _implausible(units, largest)
 
 
@@ -177,13 +186,20 @@ def _stored(unit: LogicalWeight, message: str = "") -> str:
 def _unused(unit: LogicalWeight, scheme: ActivationScheme | None) -> list[Finding]:
     """A scale that no declared quantization uses: the inputs were quantized when it was made, and are not any more.
 
-    Under a weight-only algorithm of Model Optimizer it is no fault: engines read the scale and drop it.
+    Under a weight-only algorithm of Model Optimizer it is no fault but a rule about engines (`servability`).
     """
     if scheme is not None or is_weight_only(unit) or not _has_input_scale(unit):
         return []
     name = _stored(unit)
     message = f"{name} is stored, and the configuration declares no quantization of that input."
     return [integrity("activation-scale", name, message)]
+
+
+def _unused_by_dynamic(unit: LogicalWeight, scheme: ActivationScheme | None) -> list[str]:
+    """The scale of inputs that are quantized by their own size each time."""
+    if scheme is None or not (scheme.global_scale is None and scheme.static_scale is None):
+        return []
+    return [_stored(unit)] if _has_input_scale(unit) else []
 
 
 def _has_input_scale(unit: LogicalWeight) -> bool:

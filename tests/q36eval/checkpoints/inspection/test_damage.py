@@ -13,10 +13,10 @@ from q36eval.app.cli.inspect import inspect
 from q36eval.app.sandbox import names
 from q36eval.app.targets import load_family, resolve
 from q36eval.checkpoints import checkpoint_sha256
-from q36eval.checkpoints.inspection import Promise, Section, Severity, inspect_checkpoint
+from q36eval.checkpoints.inspection import Finding, Promise, Section, Severity, inspect_checkpoint
 from q36eval.checkpoints.inspection.examination import not_judged
 from q36eval.checkpoints.inspection.extra_modules import SHIPPED
-from q36eval.checkpoints.inspection.findings import OF_ITSELF, Finding
+from q36eval.checkpoints.inspection.findings import OF_ITSELF
 from q36eval.config import Paths
 from tests.branches import folder_of
 
@@ -140,6 +140,8 @@ def test_no_false_alarm_on_any_branch(branch: str, tmp_path: Path) -> None:
     assert not found.blocking
     assert set(found.measured) == set(Section)
     assert found.unbounded_weights == 0
+    coarse = [finding for finding in found.findings if finding.rule == "coarse-scheme"]
+    assert bool(coarse) == (branch == "int2-experts")
 
 
 def test_an_undamaged_copy_is_clean_and_shown_as_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

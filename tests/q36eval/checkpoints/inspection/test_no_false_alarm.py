@@ -65,7 +65,11 @@ def test_an_untouched_checkpoint_raises_no_alarm(name: str, tmp_path: Path) -> N
     if name == "gpt2":  # it has no linear modules, so the recipe quantized nothing
         assert rules(inspection) == {("blocking", "declared-scheme-absent")}
         return
-    assert rules(inspection) == set()
+    found = rules(inspection)
+    if name.startswith(("qwen3_5", "qwen3_next")):
+        assert found <= {("advisory", "usually-unquantized"), ("advisory", "router-gates-quantized")}
+    else:
+        assert found == set()
     assert inspection.schemes is not None
     assert sum(inspection.schemes.values()) > 0
     check_classes(name, inspection)

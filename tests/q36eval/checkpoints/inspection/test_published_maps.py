@@ -15,8 +15,7 @@ from torch import Tensor
 
 from q36eval.checkpoints import open_checkpoint
 from q36eval.checkpoints.formats import ActivationScheme
-from q36eval.checkpoints.inspection import Severity, inspect_checkpoint
-from q36eval.checkpoints.inspection.findings import Finding
+from q36eval.checkpoints.inspection import Finding, Severity, inspect_checkpoint
 from q36eval.checkpoints.inspection.tokenizers import text_findings
 from q36eval.checkpoints.open_checkpoints import hold
 from q36eval.checkpoints.weights import index_weights
@@ -29,7 +28,7 @@ O_PROJ, GATE = "model.layers.0.self_attn.o_proj", "model.layers.0.mlp.shared_exp
 UP, TWIN = "model.layers.0.mlp.experts.1.up_proj", "model.layers.0.mlp.experts.0.up_proj"
 MIXED, NVFP4, FP8, FINE = "modelopt-mixed", "modelopt-nvfp4-default", "modelopt-fp8-default", "tf-fp8-per-expert"
 STATIC, DYNAMIC, INT8 = "ct-fp8-tensor-static", "ct-fp8-channel-dynamic", "ct-w8a8-int8"
-EXCLUDED, UNLISTED = "excluded-and-quantized", "unquantized-and-not-excluded"
+EXCLUDED, UNLISTED, UNUSED = "excluded-and-quantized", "unquantized-and-not-excluded", "input-scales-unused"
 DEAD = "ignore-entry-matches-nothing"
 
 
@@ -185,8 +184,8 @@ INPUTS: list[Variant] = [
     ("inputs declared dynamic, with their global scale", "ct-nvfp4", (inputs(dynamic=True),), set()),
     ("inputs declared static, with their global scale", "ct-nvfp4", (inputs(dynamic=False),), set()),
     ("groups that say dynamic beside a static algorithm", FP8, (inputs(dynamic=True),), set()),
-    ("static scales that are left over", DYNAMIC, (input_scales("input_scale"),), set()),
-    ("static scales that are left over", FINE, (input_scales("activation_scale"),), set()),
+    ("static scales that are left over", DYNAMIC, (input_scales("input_scale"),), {UNUSED}),
+    ("static scales that are left over", FINE, (input_scales("activation_scale"),), {UNUSED}),
 ]
 LISTED: list[Variant] = [
     ("a module that is not listed", NVFP4, (excluding("lm_head"),), {UNLISTED}),

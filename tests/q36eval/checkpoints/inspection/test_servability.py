@@ -10,8 +10,7 @@ import torch
 
 from q36eval.checkpoints import open_checkpoint
 from q36eval.checkpoints.header import TensorEntry
-from q36eval.checkpoints.inspection import Inspection, Section, Severity, inspect_checkpoint
-from q36eval.checkpoints.inspection.findings import Finding
+from q36eval.checkpoints.inspection import Finding, Inspection, Section, Severity, inspect_checkpoint
 from q36eval.checkpoints.inspection.servability import TOLERATED, as_fused, fused_groups, grouped_rows
 from q36eval.checkpoints.scheme import Scheme
 from q36eval.checkpoints.weights import LogicalWeight, index_weights
@@ -112,6 +111,15 @@ def test_a_small_difference_is_told_and_no_more(folder: Path) -> None:
     assert (finding.rule, finding.severity) == ("fused-global-scales", Severity.ADVISORY)
 
 
+def test_calibrated_scales_of_the_cache_are_told(folder: Path) -> None:
+    def calibrate(tensors: Tensors) -> None:
+        tensors[f"{ATTENTION}.k_scale"], tensors[f"{ATTENTION}.v_scale"] = torch.tensor(0.5), torch.tensor(1.0)
+
+    edit_tensors(folder, calibrate)
+    (finding,) = found(folder, "kv-scales-ignored")
+    assert finding.severity is Severity.ADVISORY
+
+
 @pytest.mark.long
 @pytest.mark.parametrize(("dtype", "told"), [("float16", 1), ("bfloat16", 1), ("float32", 0), ("auto", 0), (7, 0)])
 def test_a_state_that_the_configuration_wants_narrower_is_told(folder: Path, dtype: object, told: int) -> None:
@@ -125,12 +133,36 @@ def test_an_expert_without_the_scale_of_its_inputs_is_named(modelopt: Path) -> N
 
 
 @pytest.mark.long
-def test_scales_of_inputs_under_a_weight_only_algorithm_are_no_fault(modelopt: Path) -> None:
+def test_quantized_router_gates_are_told(folder: Path) -> None:
+    """As the neighbouring weight's parts, of the gate's own numbers of rows."""
+    module = "model.layers.3.mlp.gate"
+
+    def quantize(tensors: Tensors) -> None:
+        gate = tensors.pop(f"{module}.weight")
+        for part in ("weight_packed", "weight_scale"):
+            tensors[f"{module}.{part}"] = tensors[f"{EXPERT}.gate_proj.{part}"][: len(gate)].clone()
+        for part in ("weight_global_scale", "input_global_scale"):
+            tensors[f"{module}.{part}"] = tensors[f"{EXPERT}.gate_proj.{part}"].clone()
+
+    def declare(config: dict[str, Any]) -> None:
+        quantization = config["quantization_config"]
+        quantization["ignore"] = [name for name in quantization["ignore"] if name != module]
+        next(iter(quantization["config_groups"].values()))["targets"].append(module)
+
+    edit_tensors(folder, quantize)
+    edit_json(folder, "config.json", declare)
+    (finding,) = found(folder, "router-gates-quantized")
+    assert finding.severity is Severity.ADVISORY
+
+
+@pytest.mark.long
+def test_scales_of_inputs_under_a_weight_only_algorithm_are_told_once_and_are_no_fault(modelopt: Path) -> None:
     """As in nvidia/Qwen3.6-35B-A3B-NVFP4, of which 121 linear modules and all experts have them."""
     for name in ("config.json", "hf_quant_config.json"):
         key = "quantization_config" if name == "config.json" else "quantization"
         edit_json(modelopt, name, lambda config, key=key: config[key].update(quant_algo="W4A16_NVFP4"))
-    assert found(modelopt) == []
+    (finding,) = found(modelopt)
+    assert (finding.rule, finding.severity) == ("input-scales-unused", Severity.ADVISORY)
     assert not inspect_checkpoint(modelopt, SANDBOX / "bf16").blocking
 
 
@@ -152,19 +184,21 @@ def test_weights_alone_under_the_name_of_nvfp4_are_read_as_their_groups_say(mode
     inspection = inspect_checkpoint(modelopt, SANDBOX / "bf16")
     assert not inspection.blocking
     assert inspection.schemes == {"NVFP4_A16": 108}
+    (finding,) = found(modelopt)
+    assert (finding.rule, finding.severity) == ("weight-only-as-nvfp4", Severity.ADVISORY)
 
 
 def test_groups_do_not_make_weights_alone_of_what_quantizes_inputs(modelopt: Path) -> None:
-    """Engines that read hf_quant_config.json see no groups: the worse reading is judged."""
+    """Engines that read hf_quant_config.json see no groups: the worse reading is judged, and reported."""
 
     def no_inputs(config: dict[str, Any]) -> None:
         for group in config["quantization_config"]["config_groups"].values():
             del group["input_activations"]
 
     edit_json(modelopt, "config.json", no_inputs)
-    inspection = inspect_checkpoint(modelopt)
-    assert not inspection.blocking
-    assert inspection.schemes == {"NVFP4": 108}
+    findings = inspect_checkpoint(modelopt).findings
+    (finding,) = [one for one in findings if one.section is Section.SERVABILITY]
+    assert (finding.rule, finding.severity) == ("groups-not-believed", Severity.ADVISORY)
 
 
 @pytest.mark.parametrize("stored", ["gptq", "gptq_v2"])

@@ -8,8 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from q36eval.checkpoints.inspection import Inspection, Section, inspect_checkpoint
-from q36eval.checkpoints.inspection.findings import Finding
+from q36eval.checkpoints.inspection import Finding, Inspection, Section, inspect_checkpoint
 from tests.q36eval.checkpoints.architectures import quantize
 
 from .damage import Tensors, edit_tensors
@@ -180,6 +179,7 @@ def test_what_llm_compressor_smoothed_is_clean(tmp_path: Path) -> None:
     inspection = inspect_checkpoint(GOLDEN / "ct-awq", awq_start)
     assert not of_weights(inspection)
     assert advised(inspection)["smoothed"].startswith("Smoothed: 2 norms are divided")
+    assert advised(inspection)["norms-rounded"].startswith("3 norms are the reference's with 1 + weight rounded")
     folder = tmp_path / "damaged"
     shutil.copytree(GOLDEN / "ct-awq", folder)
 
