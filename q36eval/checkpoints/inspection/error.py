@@ -193,8 +193,6 @@ LARGEST_GAIN_TOLERANCE = 0.5
 CEILING = 0.9
 """Relative error from which a weight counts as erased, whatever its grid: an all-zero one has 1, another one 1.4. The
 coarsest rounding we know of costs 0.55 (2 bits, Student's t weights with 4 degrees of freedom), with GPTQ 0.75."""
-COARSE = 0.3
-"""Relative error (10 dB) from which a class is pointed out as coarse, whatever its scheme allows."""
 
 Grouped = dict[tuple[str, str], list[WeightError]]
 
@@ -304,22 +302,6 @@ def _beyond(error: WeightError) -> tuple[str, bool] | None:
             True,
         )
     return None if far is None else (far, False)
-
-
-def coarse(rows: Sequence[ErrorRow]) -> list[Finding]:
-    """Classes whose scheme is kept but costs much: no damage, and worth knowing before anything is measured."""
-    return [
-        Finding(
-            section=Section.BOUNDS,
-            rule="coarse-scheme",
-            severity=Severity.ADVISORY,
-            subject=row.tensor_class,
-            message=f"{row.tensor_class} as {row.stored}: median relative error {row.median_relative_error:.2g} "
-            f"({row.median_sqnr_db:.1f} dB); the scheme is kept, but it leaves little of the weights.",
-        )
-        for row in rows
-        if row.median_relative_error > COARSE
-    ]
 
 
 def error_rows(groups: Grouped) -> tuple[ErrorRow, ...]:

@@ -23,7 +23,6 @@ from q36eval.checkpoints.inspection.error import (
     Examined,
     Pass,
     beyond_scheme,
-    coarse,
     error_rows,
     grouped,
     outliers,
@@ -309,7 +308,7 @@ def _judge(units: Mapping[str, LogicalWeight], examined: list[Examined], finding
     groups = grouped(errors)
     plain = frozenset(name for name, unit in units.items() if unit.is_plain)
     rows = error_rows(groups)
-    findings += [*outliers(groups, plain), *beyond_scheme(errors), *coarse(rows)]
+    findings += [*outliers(groups, plain), *beyond_scheme(errors)]
     unbounded = sum(error.usage is None and error.name not in plain for error in errors)
     return {"errors": rows, "compared_weights": len(errors), "unbounded_weights": unbounded}
 

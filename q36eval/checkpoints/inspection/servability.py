@@ -15,12 +15,11 @@ from q36eval.checkpoints.formats.parts import unpack_words
 from q36eval.checkpoints.header import TensorEntry
 from q36eval.checkpoints.inspection.configuration import is_of_qwen, text_settings
 from q36eval.checkpoints.inspection.findings import Finding, Section, Severity
-from q36eval.checkpoints.inspection.stored_schemes import is_weight_only, kind_of, quantizes_inputs
+from q36eval.checkpoints.inspection.stored_schemes import kind_of
 from q36eval.checkpoints.kv_cache import kv_cache_scales
 from q36eval.checkpoints.names import FUSED, FUSED_OF
 from q36eval.checkpoints.reader import Checkpoint
 from q36eval.checkpoints.scheme import Scheme
-from q36eval.checkpoints.schemes import leave_inputs, quantization_config
 from q36eval.checkpoints.state_dtypes import STATE_DTYPES
 from q36eval.checkpoints.weights import LogicalWeight
 from q36eval.errors import CorruptCheckpointError
@@ -90,28 +89,6 @@ RULES = {
         "divides by the missing scale of an expert's inputs: prompts that route there answer nothing",
         "https://github.com/vllm-project/vllm/issues/45212",
     ),
-    "input-scales-unused": Rule(
-        "vLLM",
-        "since it reads W4A16_NVFP4, May 2026",
-        "reads these scales and drops them: inputs stay unquantized, as they are here",
-        "https://github.com/vllm-project/vllm/pull/41769",
-        Severity.ADVISORY,
-    ),
-    "weight-only-as-nvfp4": Rule(
-        "vLLM",
-        "before its PR 54427 of August 2026",
-        "takes what lies in memory for the scales of inputs: experts give nothing",
-        "https://github.com/vllm-project/vllm/issues/54189",
-        Severity.ADVISORY,
-    ),
-    "groups-not-believed": Rule(
-        "vLLM",
-        "since its PR 54427 of August 2026",
-        "leaves inputs as they are where all groups of an NVFP4 checkpoint do; older ones, and engines that read "
-        "hf_quant_config.json, go by the algorithm",
-        "https://github.com/vllm-project/vllm/pull/54427",
-        Severity.ADVISORY,
-    ),
     "zero-points-of-other-version": Rule(
         "vLLM",
         "reported in April 2026, open then",
@@ -141,9 +118,6 @@ def servability_findings(checkpoint: Checkpoint, units: Mapping[str, LogicalWeig
         *_kv_scales(checkpoint),
         *_state_dtype(checkpoint),
         *_input_scales(units),
-        *_unused_input_scales(units),
-        *_weight_only_as_nvfp4(checkpoint, units),
-        *_groups_not_believed(checkpoint, units),
         *_router_gates(checkpoint, units),
         *_zero_points(units),
     ]
@@ -344,44 +318,6 @@ def _zero_points(units: Mapping[str, LogicalWeight]) -> Iterator[Finding]:
             says = {0: "version 2", 1: "version 1"}
             message = f"{len(symmetric):,} weights are declared as {says[declared]} of GPTQ, and their zero-points are "
             yield _finding("zero-points-of-other-version", stored.name, message + f"those of {says[offset]}")
-
-
-def _unused_input_scales(units: Mapping[str, LogicalWeight]) -> Iterator[Finding]:
-    """Left over from quantized inputs, as `nvidia/Qwen3.6-35B-A3B-NVFP4` has them."""
-    left = [
-        dict(unit.parts)["input_scale"].name
-        for unit in units.values()
-        if is_weight_only(unit) and "input_scale" in dict(unit.parts)
-    ]
-    if left:
-        message = f"{len(left):,} weights are declared weight-only and have a scale of their inputs ({left[0]})"
-        yield _finding("input-scales-unused", left[0], message)
-
-
-def _weight_only_as_nvfp4(checkpoint: Checkpoint, units: Mapping[str, LogicalWeight]) -> Iterator[Finding]:
-    """The algorithm's name says that inputs are quantized, and every group that they are not."""
-    if str(quantization_config(checkpoint).get("quant_algo")).upper() == "NVFP4":
-        names = [name for name, unit in units.items() if is_weight_only(unit)]
-        if names:
-            message = (
-                f"{len(names):,} weights are called NVFP4, no group quantizes inputs and no scale of inputs is stored: "
-                "read as W4A16_NVFP4"
-            )
-            yield _finding("weight-only-as-nvfp4", names[0], message)
-
-
-def _groups_not_believed(checkpoint: Checkpoint, units: Mapping[str, LogicalWeight]) -> Iterator[Finding]:
-    """Inputs are quantized by the algorithm, and by no group: the worse reading is judged."""
-    config = quantization_config(checkpoint)
-    if config.get("quant_method") != "modelopt" or not leave_inputs(config.get("config_groups") or {}):
-        return
-    names = [name for name, unit in units.items() if quantizes_inputs(unit)]
-    if names:
-        message = (
-            f"{len(names):,} weights have quantized inputs by their algorithm, and no config group quantizes inputs: "
-            "judged by the algorithm"
-        )
-        yield _finding("groups-not-believed", names[0], message)
 
 
 def _router_gates(checkpoint: Checkpoint, units: Mapping[str, LogicalWeight]) -> Iterator[Finding]:

@@ -137,14 +137,6 @@ def is_weight_only(unit: LogicalWeight) -> bool:
     return unit.scheme.format == "modelopt-nvfp4" and unit.scheme.setting("inputs") is None
 
 
-def quantizes_inputs(unit: LogicalWeight) -> bool:
-    """Whether Model Optimizer's algorithm for this weight quantizes inputs."""
-    scheme = unit.scheme
-    if scheme.format in ("modelopt-mxfp4", "modelopt-mxfp8"):
-        return True
-    return scheme.format in ("modelopt-nvfp4", "modelopt-fp8") and scheme.setting("inputs") is not None
-
-
 _GROUPS = {"mxfp4": 32, "modelopt-nvfp4": 16, "modelopt-mxfp4": 32, "modelopt-mxfp8": 32}
 """Values under one scale, where the format says it."""
 
