@@ -10,6 +10,7 @@ import json
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import product
 from typing import Any, Literal
 
 from q36eval.canaries.answers import (
@@ -260,8 +261,21 @@ class CanaryProbe(Probe):
             able = {of.name for of, most in solved if 2 * most >= of.items}
             fixed = {key for key in known if self._questions[key].case.must_pass}
             failed = {key for key in fixed if known[key].cause not in (None, ERRORED)}
-            self._left_out = frozenset(failed | {key for key in known.keys() - fixed if known[key].canary not in able})
+            left = failed | {key for key in known.keys() - fixed if known[key].canary not in able}
+            self._left_out = frozenset(left - self._shown_unable(left))
         return [self._filling(item) if item.key in self._left_out else item for item in items]
+
+    def _shown_unable(self, left: set[str]) -> set[str]:
+        """Of each lane whose fixed, or drawn, prompts are all left out those of one canary: a figure of nothing is
+        missing, and does not show that the reference fails."""
+        lanes = {spec.id: spec.lanes for spec in self.specs}
+        shown: set[str] = set()
+        for lane, fixed in product(Lane, (True, False)):
+            cases = {key: one.case for key, one in self._questions.items() if one.case.must_pass == fixed}
+            own = {key: case.canary for key, case in cases.items() if lane in lanes[case.canary]}
+            if own and left.issuperset(own):
+                shown |= {key for key, canary in own.items() if canary == next(iter(own.values()))}
+        return shown
 
     @staticmethod
     def _filling(item: WorkItem) -> WorkItem:

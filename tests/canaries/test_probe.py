@@ -16,7 +16,7 @@ from q36eval.engines.base import Generated
 from q36eval.inert_text import storable
 from q36eval.metrics import METRICS
 from q36eval.probes import Digest, ItemResults
-from q36eval.records import Answer, ItemOutcome, ProbeName
+from q36eval.records import Answer, ItemOutcome, Lane, ProbeName
 from tests.canaries.runs import Said, Scripted, gated, outcome, right, run_of
 
 IDS = ["discount-compare", "discount-compare-must-pass", "discount-thinking-must-pass", "tool-call", "json-flat"]
@@ -197,7 +197,7 @@ def test_the_suite_hash_follows_what_is_asked() -> None:
 
 @pytest.mark.parametrize("where_able", [True, False])
 def test_the_branch_is_asked_what_the_reference_can_do(tokenizer: Any, tmp_path: Path, where_able: bool) -> None:
-    """A family that it solves by less than half, errors aside, is left out, and so are fixed prompts that it fails."""
+    """A family that it solves by less than half, errors aside, is left out; of a lane one canary at least is asked."""
     names = ("enum-select", "json-flat", "copy-exact", "enum-order-must-pass")
     specs = load_specs(only=names, n=6, skills=None)
     cases = [case for spec in specs for case in cases_of(spec)]
@@ -211,14 +211,23 @@ def test_the_branch_is_asked_what_the_reference_can_do(tokenizer: Any, tmp_path:
             return right(case)
         return ("", "error") if case.canary == "copy-exact" and number == 2 else ("no idea", "stop")
 
+    of = {spec.id: spec.lanes for spec in specs}
     probe = CanaryProbe(specs)
     probe.where_able = where_able
     branch = Scripted(tokenizer, cases)
     told = run_of(probe, branch, tmp_path, Scripted(tokenizer, cases, reference))
     asked = {outcome.group for outcome in told.items.values()}
-    assert asked == ({"enum-select", "copy-exact"} if where_able else set(names))
+    assert asked == ({"enum-select", "copy-exact", "enum-order-must-pass"} if where_able else set(names))
     failures = told.measurements["failure_rate[structured]"]
     known = {family.name: (family.items, family.informative) for family in failures.competence or ()}
     assert known["json-flat"] == (6, 2), "what is left out is counted all the same"
     drawn = {key + TAUGHT for key, outcome in told.items.items() if not outcome.must_pass}
     assert drawn.isdisjoint(request.key for request in branch.scored) == where_able
+    solved.update(dict.fromkeys(solved, 0))
+    answered.clear()
+    again = CanaryProbe(specs)
+    again.where_able = where_able
+    told = run_of(again, Scripted(tokenizer, cases), tmp_path / "nothing", Scripted(tokenizer, cases, reference))
+    lanes = {lane: {o.group for o in told.items.values() if lane in of[o.group] and not o.must_pass} for lane in Lane}
+    assert all(len(groups) == 1 for groups in lanes.values()) or not where_able
+    assert {f"failure_rate[{lane}]" for lane in Lane} <= told.measurements.keys(), "it shows that the reference fails"
