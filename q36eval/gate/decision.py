@@ -90,7 +90,7 @@ def decide(
     lacking = [lane for lane in policy.required or policy.lanes if lane in unable]
     if lacking and verdict is not Verdict.FAIL:
         verdict = Verdict.INCONCLUSIVE
-        decisive = (*decisive, *dict.fromkeys(name for lane in lacking for name in unable[lane]))
+        decisive = tuple(dict.fromkeys([*decisive, *(name for lane in lacking for name in unable[lane])]))
     open_lanes = (lane for lane in lanes if lane.verdict not in (Verdict.PASS, Verdict.NOT_JUDGED))
     unguarded = [] if decisive else [lane.lane for lane in open_lanes]
     if unguarded:
