@@ -9,6 +9,7 @@ cost (`error`, `grids`) once smoothing is folded out (`smoothing`), and another 
 from typing import TYPE_CHECKING, Any
 
 from q36eval.checkpoints.inspection.findings import (
+    Finding,
     Inspection,
     Promise,
     Section,
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from q36eval.checkpoints.inspection.examination import inspect_checkpoint
 
 __all__ = [
+    "Finding",
     "Inspection",
     "Promise",
     "Section",
