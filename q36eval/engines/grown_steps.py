@@ -11,6 +11,8 @@ from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
 from q36eval.engines.qwen3_5_moe.fused_layers import covers
 
+NAME = "steps by key heads"
+"""As it stands in the identity of what is computed so: answers of other steps are another deployment's."""
 ROOM = 128
 """Columns that are added to keys and values at a time."""
 

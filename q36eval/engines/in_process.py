@@ -1,7 +1,7 @@
 """The engine `in-process`: a checkpoint decoded by our exact loader into a model of this process, and its identity."""
 
 import platform
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from importlib.metadata import PackageNotFoundError, version
@@ -30,7 +30,7 @@ from q36eval.checkpoints.open_files import HeldFolder
 from q36eval.checkpoints.placements import LAYERS, check_placement
 from q36eval.checkpoints.reader import one_line
 from q36eval.checkpoints.state_dtypes import check_state_dtype
-from q36eval.engines import cpu_products
+from q36eval.engines import cpu_products, grown_steps
 from q36eval.engines.abilities import tried
 from q36eval.engines.base import IN_PROCESS, EngineSettings, Perturbation
 from q36eval.engines.device_memory import costs_on, room_before
@@ -50,11 +50,14 @@ TRACED = ("kv_scales", "recurrent_state_dtype", "conv_state_dtype", "batch_rows"
 """Options that stand in the identity's settings where they are set."""
 
 
-def _kernels(device: str) -> dict[str, str]:
-    """What computes there beside torch's own operations; nothing on most CPUs."""
+def _kernels(device: str, config: Mapping[str, Any]) -> dict[str, str]:
+    """What computes a model of that config there beside torch's own operations; nothing of a Qwen on most CPUs."""
     if device != "cpu":
         return {"kernels": _kernel_packages()}
-    return {"kernels": cpu_products.NAME} if cpu_products.needed(device) else {}
+    kinds = {part.get("model_type") for part in (config, config.get("text_config")) if isinstance(part, dict)}
+    used = [cpu_products.NAME] if cpu_products.needed(device) else []
+    used += [] if kinds & {*fused_layers.MODEL_TYPES} else [grown_steps.NAME]
+    return {"kernels": ", ".join(used)} if used else {}
 
 
 def _kernel_packages() -> str:
@@ -170,7 +173,7 @@ class InProcessEngine(ResidentEngine):
                 "machine": platform.machine(),
                 "dtype": "bfloat16",
                 "activation_emulation": "on" if settings.emulate_activations else "off",
-                **_kernels(device),
+                **_kernels(device, open_checkpoint(folder).config),
                 **{name: str(getattr(settings, name)) for name in TRACED if getattr(settings, name) is not None},
                 "numerics": str(NUMERICS_VERSION),
             },
