@@ -116,7 +116,7 @@ def freeze_first(
     )
     _tell(f"Freezing the data of {suite} first, from {', '.join(wanted)}: {amount} to download.")
     if lacks_tasks and (longest := tasks.longest(context)):
-        _tell(f"RULER is generated for up to {longest:,} tokens: minutes at 4,096, hours at 131,072.")
+        _tell(f"RULER is generated for up to {longest:,} tokens, which takes hours at 131,072.")
     if corpus is not None:
         freeze_corpus(texts_of(suite), tokenizer, corpus, _tell)
     if lacks_tasks:

@@ -55,6 +55,7 @@ if TYPE_CHECKING:
 
 
 WORDS = "q36eval.words"
+"""Where a context keeps the words of the command line."""
 
 
 class GateCommand(TyperCommand):

@@ -211,7 +211,7 @@ def notes(report: GateReport, run: "RunRecord | None") -> tuple[str, ...]:
     unjudged = () if run is None else recorded_not_judged(run.provenance)
     awaits = awaited if report.awaiting_sign_off else ()
     better = (
-        f"{result.title} is better than the reference's, beyond its interval"
+        f"{result.heading}: better than the reference's, over the whole interval"
         for result in report.criteria
         if result.loss_interval is not None and result.loss_interval.upper < 0 and not result.anomalous
     )

@@ -276,6 +276,8 @@ def test_documents_cut_for_another_tokenizer_are_not_asked(suite: Path) -> None:
     probe.check_tokenizer(tokenizer_sha256(TOKENIZER))
     with raises(UsageError, "frozen-for-another-tokenizer", "suite.yaml"):
         probe.check_tokenizer("0" * 64)
+    with raises(UsageError, "frozen-for-another-context", "2560"):
+        probe.check_tokenizer(tokenizer_sha256(TOKENIZER), 2048)
 
 
 def test_another_commit_than_the_pinned_one_is_refused(filled_cache: Path, tmp_path: Path) -> None:

@@ -95,7 +95,7 @@ def test_the_scheme_of_a_person_is_compared_with_what_is_stored() -> None:
     assert declared_findings({"its name": "GPTQ"}, None, {"W3A16": 3}, 0.9) == [], "it tells no width"
     (other,) = declared_findings({"its name": "NVFP4"}, None, stored, 0.9)
     assert (other.rule, other.severity) == ("declared-scheme-absent", Severity.BLOCKING)
-    (hardly,) = declared_findings({"its name": "FP8"}, None, stored, 0.01)
+    (hardly,) = declared_findings({"its name": "FP8"}, None, stored, 0.005)
     assert hardly.rule == "little-quantized"
 
 
