@@ -44,7 +44,7 @@ PRODUCERS = {
     **dict.fromkeys(("w8a8", "fp8-dynamic", "fp8-static-kv", "nvfp4", "w4a16-gptq", "w4a16"), LLM_COMPRESSOR),
     **dict.fromkeys(("autoround-4-gptq", "autoround-4-awq", "autoround-3", "autoround-2"), AUTO_ROUND),
 }
-"""By branch."""
+"""By branch of the tests; others call `made`."""
 
 
 @dataclass(frozen=True)
@@ -56,19 +56,22 @@ class Branch:
 
 
 def branch(name: str) -> Branch:
-    """The branch of the rescaled reference that a producer makes, made on the first call."""
-    producer, reference = PRODUCERS[name], smollm2.folder()
-    key = _key(reference, producer)
-    made = smollm2.cache() / f"smollm2-{name}-{key}"
-    with smollm2.making():
-        if not made.is_dir():
-            python = _environment(producer)
-            with tempfile.TemporaryDirectory(dir=smollm2.cache()) as place:
-                new = Path(place, "made")
-                new.mkdir()
-                _run([str(python), str(ASSETS / producer.script), name, str(reference), str(new / MODEL)])
-                new.replace(made)
-    return Branch(made / MODEL, json.loads((made / DECODED).read_text(encoding="utf-8")))
+    """The branch of that name."""
+    return Branch(folder := made(name, PRODUCERS[name]), json.loads(folder.with_name(DECODED).read_bytes()))
+
+
+def made(name: str, producer: Producer) -> Path:
+    """What a producer makes of the rescaled reference, made on the first call."""
+    reference = smollm2.folder()
+    kept = smollm2.cache() / f"smollm2-{name}-{_key(reference, producer)}"
+    if kept.is_dir():
+        return kept / MODEL
+    with smollm2.making(), tempfile.TemporaryDirectory(dir=smollm2.cache()) as place:
+        if not kept.is_dir():
+            (new := Path(place, "made")).mkdir()
+            _run([str(_environment(producer)), str(ASSETS / producer.script), name, str(reference), str(new / MODEL)])
+            new.replace(kept)
+    return kept / MODEL
 
 
 def _key(reference: Path, producer: Producer) -> str:
@@ -98,8 +101,7 @@ def _environment(producer: Producer) -> Path:
 
 def _run(command: list[str]) -> None:
     """Run a command; a failure shows its last lines."""
-    settings = os.environ | {"TOKENIZERS_PARALLELISM": "false", "OMP_NUM_THREADS": "1"}
-    settings.pop("PYTHONPATH", None)
+    settings = os.environ | {"TOKENIZERS_PARALLELISM": "false", "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ASSETS)}
     done = subprocess.run(
         command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=1500, env=settings
     )
