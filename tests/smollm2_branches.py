@@ -102,11 +102,9 @@ def _environment(producer: Producer) -> Path:
 def _run(command: list[str]) -> None:
     """Run a command; a failure shows its last lines."""
     settings = os.environ | {"TOKENIZERS_PARALLELISM": "false", "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ASSETS)}
-    done = subprocess.run(
-        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=1500, env=settings
-    )
+    done = subprocess.run(command, capture_output=True, text=True, timeout=1500, env=settings)
     if done.returncode:
-        raise RuntimeError(f"{command[1]} failed:\n{done.stdout[-3000:]}")
+        raise RuntimeError(f"{command[1]} failed:\n{done.stdout[-1000:]}{done.stderr[-3000:]}")
 
 
 if __name__ == "__main__":

@@ -31,7 +31,7 @@ def _producer(packages: tuple[str, ...], script: str) -> Producer:
 BRANCHES: dict[str, tuple[str, Producer]] = {
     **{name: (other, PRODUCERS[other]) for name, other in OF_TESTS.items()},
     **{name: (name, _producer(LLM_COMPRESSOR.packages, "llm_compressor.py")) for name in MORE_OF_LLM_COMPRESSOR},
-    **{f"gguf-{kind}": (f"gguf-{kind}", _producer(("sentencepiece==0.2.3",), "llama_cpp.py")) for kind in GGUF},
+    **{f"gguf-{kind}": (f"gguf-{kind}", _producer(("gguf==0.19.0",), "llama_cpp.py")) for kind in GGUF},
 }
 """By branch: the name that its producer's script knows, and the producer."""
 
