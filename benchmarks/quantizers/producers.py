@@ -23,6 +23,8 @@ MORE_OF_LLM_COMPRESSOR = ("fp8-block", "mxfp4", "w4a16-awq", "nvfp4-fouroversix"
 
 GGUF = ("bf16", "q8_0", "q6_k", "q5_k_m", "q4_k_m", "q4_0", "q3_k_m", "q2_k", "iq4_xs", "q4_k_m-imatrix")
 
+MODEL_OPTIMIZER = ("nvidia-modelopt==0.47.0", "nvidia-ml-py==13.615.71", "omegaconf==2.4.0", "pulp==3.3.2")
+
 
 def _producer(packages: tuple[str, ...], script: str) -> Producer:
     return Producer(packages, str(HERE / script))
@@ -32,6 +34,7 @@ BRANCHES: dict[str, tuple[str, Producer]] = {
     **{name: (other, PRODUCERS[other]) for name, other in OF_TESTS.items()},
     **{name: (name, _producer(LLM_COMPRESSOR.packages, "llm_compressor.py")) for name in MORE_OF_LLM_COMPRESSOR},
     **{f"gguf-{kind}": (f"gguf-{kind}", _producer(("gguf==0.19.0",), "llama_cpp.py")) for kind in GGUF},
+    **{name: (name, _producer(MODEL_OPTIMIZER, "model_optimizer.py")) for name in ("modelopt-fp8", "modelopt-nvfp4")},
 }
 """By branch: the name that its producer's script knows, and the producer."""
 
