@@ -25,6 +25,11 @@ GGUF = ("bf16", "q8_0", "q6_k", "q5_k_m", "q4_k_m", "q4_0", "q3_k_m", "q2_k", "i
 
 MODEL_OPTIMIZER = ("nvidia-modelopt==0.47.0", "nvidia-ml-py==13.615.71", "omegaconf==2.4.0", "pulp==3.3.2")
 
+GPTQ = (
+    *("gptqmodel==7.3.4", "device-smi==0.5.7", "pypcre==0.6.4", "tokenicer==0.0.14"),
+    *("logbar==0.4.15", "defuser==0.0.28", "torchao==0.18.0"),
+)
+
 
 def _producer(packages: tuple[str, ...], script: str) -> Producer:
     return Producer(packages, str(HERE / script))
@@ -35,6 +40,7 @@ BRANCHES: dict[str, tuple[str, Producer]] = {
     **{name: (name, _producer(LLM_COMPRESSOR.packages, "llm_compressor.py")) for name in MORE_OF_LLM_COMPRESSOR},
     **{f"gguf-{kind}": (f"gguf-{kind}", _producer(("gguf==0.19.0",), "llama_cpp.py")) for kind in GGUF},
     **{name: (name, _producer(MODEL_OPTIMIZER, "model_optimizer.py")) for name in ("modelopt-fp8", "modelopt-nvfp4")},
+    "gptqmodel-4": ("gptqmodel-4", _producer(GPTQ, "gptq.py")),
 }
 """By branch: the name that its producer's script knows, and the producer."""
 
