@@ -1,0 +1,226 @@
+"""What other gates say of the same branch, by the rules that they publish.
+
+    python -m benchmarks.quantizers.peers --nel FILE     how often `nel gate` agrees with our form
+
+Each rule is written from its description and takes a benchmark's items: whether the reference answered each one right,
+and whether the branch did. `FAIL` is also what a tool calls NO-GO, BLOCK, REGRESSION or a failed test. All thresholds
+are the published defaults. `NO_RULE` names projects that measure and leave the verdict to the reader.
+"""
+
+import argparse
+import json
+import math
+import random
+import statistics
+import subprocess
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import yaml
+from scipy.stats import binom, norm, t
+
+Verdict = Literal["PASS", "FAIL", "undecided"]
+Right = Sequence[bool]
+
+NO_RULE = {
+    "exllamav3": "KL and perplexity of each model, with a noise floor and plots (turboderp-org/exllamav3, "
+    "eval/qbench/measure.py at 848897d1)",
+    "Evalution": "the difference of each metric, and as `winner` the model with the higher value, even of a perplexity "
+    "(PyPI evalution 0.0.17, evalution/compare.py)",
+    "llama-perplexity": "KL, its percentiles and perplexity (ggml-org/llama.cpp, tools/perplexity/perplexity.cpp)",
+}
+
+CRITICAL = {"max_drop": 0.01, "max_relative_drop": 0.02, "relative_guard_below": 0.2}
+"""Limits of a critical benchmark of low accuracy in NeMo Evaluator's tutorial."""
+
+
+def nel_gate(
+    reference: Right,
+    branch: Right,
+    max_drop: float = 0.015,
+    max_relative_drop: float = math.inf,
+    relative_guard_below: float = math.inf,
+) -> Verdict:
+    """NeMo Evaluator's release gate for one required benchmark of tier supporting.
+
+    The 95 % interval (Student's t) of the mean paired drop must lie within `max_drop` to pass and beyond it to fail.
+    Fewer than 10 pairs, or an interval that contains the limit, decide nothing. A relative drop of the point estimate
+    beyond `max_relative_drop` fails without an interval, if a policy sets it.
+
+    Source: https://github.com/NVIDIA-NeMo/Evaluator at ac66aff5, src/nemo_evaluator/engine/gate.py,
+    config/gate_policy.py and docs/tutorials/quality-gate.mdx; identical in PyPI nemo-evaluator 0.3.0.
+    """
+    count = len(reference)
+    if count < 10:
+        return "undecided"
+    drops = [float(p) - float(q) for p, q in zip(reference, branch, strict=True)]
+    drop, score = statistics.fmean(drops), round(statistics.fmean(reference), 6)
+    if 0 < score < relative_guard_below and round(drop, 6) / score > max_relative_drop:
+        return "FAIL"
+    half = t.ppf(0.975, count - 1) * statistics.stdev(drops) / math.sqrt(count)
+    if round(drop - half, 6) > max_drop:
+        return "FAIL"
+    return "PASS" if round(drop + half, 6) <= max_drop else "undecided"
+
+
+def nel_gate_critical(reference: Right, branch: Right) -> Verdict:
+    """The same by the limits of tier critical."""
+    return nel_gate(reference, branch, **CRITICAL)
+
+
+def nel_compare(reference: Right, branch: Right) -> Verdict:
+    """NeMo Evaluator's investigation of a regression: McNemar's exact one-sided test at 5 %.
+
+    A significant regression of more than 0.005 fails; a smaller one is a warning. What is not significant passes only
+    if no item differs, or if 2.8 / sqrt(differing items) is at most 0.01, which takes 78,400 of them.
+
+    Source: https://github.com/NVIDIA-NeMo/Evaluator at ac66aff5, src/nemo_evaluator/engine/comparison.py and
+    metrics/paired_tests.py.
+    """
+    lost = sum(p and not q for p, q in zip(reference, branch, strict=True))
+    won = sum(q and not p for p, q in zip(reference, branch, strict=True))
+    if lost + won == 0:
+        return "PASS" if reference else "undecided"
+    significant = round(float(binom.sf(lost - 1, lost + won, 0.5)), 6) < 0.05
+    if significant:
+        return "FAIL" if (lost - won) / len(reference) > 0.005 else "undecided"
+    return "PASS" if 2.8 / math.sqrt(lost + won) <= 0.01 else "undecided"
+
+
+def lm_eval_comparator(reference: Right, branch: Right) -> Verdict:
+    """lm-eval's comparator of two runs: an unpaired two-sided z-test of accuracies at 5 %.
+
+    A branch that is significantly better fails as well. Both accuracies 0 or 1 leave 0 / 0, which the script marks as
+    a failure.
+
+    Source: https://github.com/EleutherAI/lm-evaluation-harness at 1c62da1d, scripts/model_comparator.py; the standard
+    error is `mean_stderr` of lm_eval/api/metrics.py.
+    """
+    difference = statistics.fmean(reference) - statistics.fmean(branch)
+    variance = sum(statistics.variance([float(r) for r in right]) / len(right) for right in (reference, branch))
+    if variance == 0:
+        return "FAIL"
+    return "PASS" if 2 * norm.sf(abs(difference) / math.sqrt(variance)) > 0.05 else "FAIL"
+
+
+def llm_compressor(reference: Right, branch: Right) -> Verdict:
+    """llm-compressor's test of recovery: at least 0.95 of the reference's accuracy, rounded to whole percents.
+
+    So 0.945 passes. The tests evaluate 1,000 questions of GSM8K by default, and some lower the threshold.
+
+    Source: https://github.com/vllm-project/llm-compressor at 0090f199, tests/lmeval/test_lmeval.py.
+    """
+    if not any(reference):
+        return "undecided"
+    return "PASS" if round(statistics.fmean(branch) / statistics.fmean(reference), 2) >= 0.95 else "FAIL"
+
+
+def model_optimizer(reference: Right, branch: Right) -> Verdict:
+    """Model-Optimizer's day-0 comparison: accuracy may drop by 0.01.
+
+    A gain of more than 0.05 is anomalous: the baseline is to be examined and evaluated again, which decides nothing.
+
+    Source: https://github.com/NVIDIA/Model-Optimizer at a2fbac7b,
+    plugins/modelopt/skills/day0-release/scripts/gate_compare.py and SKILL.md.
+    """
+    p, q = sum(reference) / len(reference), sum(branch) / len(branch)
+    if q - p > 0.05:
+        return "undecided"
+    return "PASS" if p - q <= 0.01 else "FAIL"
+
+
+def vllm_ci(reference: Right, branch: Right) -> Verdict:
+    """vLLM's test of GSM8K: accuracy may be 0.08 below the expected one, for which the reference's stands here.
+
+    The expected accuracy is a number in each model's configuration file, usually of the quantized model itself.
+
+    Source: https://github.com/vllm-project/vllm at 05d96d79, tests/evals/gsm8k/test_gsm8k_correctness.py.
+    """
+    return "PASS" if statistics.fmean(branch) >= statistics.fmean(reference) - 0.08 else "FAIL"
+
+
+def llama_cpp_ci(perplexity: float) -> Verdict:
+    """llama.cpp's test of each quantization: a perplexity above 20 fails, whatever the original's is.
+
+    It takes two windows of 128 tokens of WikiText-2 and models of its choice; Q2_K of one of them is excluded, since it
+    would fail. SmolLM2's reference itself has 21.5 in windows of 512 tokens.
+
+    Source: https://github.com/ggml-org/llama.cpp, ci/run.sh, function check_ppl, as in PyPI llama-cpp-python 0.3.36.
+    """
+    return "FAIL" if perplexity > 20 else "PASS"
+
+
+RULES: dict[str, Callable[[Right, Right], Verdict]] = {
+    "nel gate": nel_gate,
+    "nel gate, critical": nel_gate_critical,
+    "nel compare": nel_compare,
+    "lm-eval comparator": lm_eval_comparator,
+    "llm-compressor": llm_compressor,
+    "Model-Optimizer": model_optimizer,
+    "vLLM CI": vllm_ci,
+}
+
+
+def verdicts(reference: Right, branch: Right, perplexity: float) -> dict[str, Verdict]:
+    """What every rule says of a branch, by the name of the project."""
+    return {name: rule(reference, branch) for name, rule in RULES.items()} | {"llama.cpp CI": llama_cpp_ci(perplexity)}
+
+
+def nel_gate_itself(nel: Path, pairs: Mapping[str, tuple[Right, Right]], policy: dict[str, Any]) -> dict[str, Verdict]:
+    """What NeMo Evaluator's own command says of each pair (the reference first), all as benchmarks of one call.
+
+    `nel` is the command of an environment with nemo-evaluator and scipy; `policy` is written as its YAML file.
+    """
+    words: dict[str, Verdict] = {"PASS": "PASS", "BREACH": "FAIL", "INSUFFICIENT_EVIDENCE": "undecided"}
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = Path(temporary)
+        for side, model in enumerate(("reference", "branch")):
+            for name, pair in pairs.items():
+                place = folder / model / name
+                place.mkdir(parents=True)
+                bundle = {"benchmark": {"name": name, "samples": len(pair[side]), "scores": {}}}
+                (place / f"eval-{name}.json").write_text(json.dumps(bundle), encoding="utf-8")
+                items = [{"problem_idx": at, "repeat": 0, "reward": float(r)} for at, r in enumerate(pair[side])]
+                (place / "results.jsonl").write_text("\n".join(map(json.dumps, items)), encoding="utf-8")
+        (folder / "policy.yaml").write_text(yaml.safe_dump(policy), encoding="utf-8")
+        command: list[str | Path] = [nel, "gate", folder / "reference", folder / "branch", "--no-strict", "--no-report"]
+        files: list[str | Path] = ["--policy", folder / "policy.yaml", "--output", folder / "report.json"]
+        subprocess.run([*command, *files], check=True, stdout=subprocess.DEVNULL)
+        report = json.loads((folder / "report.json").read_text(encoding="utf-8"))
+    return {entry["benchmark"]: words[entry["status"]] for entry in report["benchmarks"]}
+
+
+def random_pairs(count: int, seed: int = 0) -> dict[str, tuple[list[bool], list[bool]]]:
+    """Items of benchmarks of 5 to 5,000 items, of low and high accuracy, with few and with many items that differ."""
+    drawn, pairs = random.Random(seed), {}
+    for number in range(count):
+        items, accuracy = round(5 * 1000 ** drawn.random()), drawn.random()
+        lost, won = (drawn.choice((0.0, 0.01, 0.05, 0.3)) for _ in range(2))
+        reference = [drawn.random() < accuracy for _ in range(items)]
+        branch = [drawn.random() >= lost if right else drawn.random() < won for right in reference]
+        pairs[f"pair-{number}"] = reference, branch
+    return pairs
+
+
+def agreement(nel: Path, count: int = 400) -> str:
+    """How often the command and our rule give the same verdict, by the limits of tiers supporting and critical."""
+    pairs = random_pairs(count)
+    limits: dict[str, Any] = {name: CRITICAL if at % 2 else {} for at, name in enumerate(pairs)}
+    policy = {"version": 1, "defaults": {"metric": "mean_reward"}, "benchmarks": limits}
+    theirs = nel_gate_itself(nel, pairs, policy)
+    same = sum(theirs[name] == nel_gate(*pair, **limits[name]) for name, pair in pairs.items())
+    counts = ", ".join(f"{verdict} {list(theirs.values()).count(verdict)}" for verdict in ("PASS", "FAIL", "undecided"))
+    return f"nel gate: {same} of {count} verdicts are identical ({counts})"
+
+
+def main() -> None:
+    """Print the agreement."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--nel", type=Path, required=True, help="the command of an environment with nemo-evaluator")
+    print(agreement(parser.parse_args().nel))
+
+
+if __name__ == "__main__":
+    main()
