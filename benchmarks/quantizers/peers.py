@@ -1,6 +1,7 @@
 """What other gates say of the same branch, by the rules that they publish.
 
-    python -m benchmarks.quantizers.peers --nel FILE     how often `nel gate` agrees with our form
+    python -m benchmarks.quantizers.peers --nel FILE                        how often `nel gate` agrees with our form
+    python -m benchmarks.quantizers.peers --checkpoint FOLDER [--items 40]  item scores of lm-eval's `hf`, and ours
 
 Each rule is written from its description and takes a benchmark's items: whether the reference answered each one right,
 and whether the branch did. `FAIL` is also what a tool calls NO-GO, BLOCK, REGRESSION or a failed test. All thresholds
@@ -16,6 +17,7 @@ import subprocess
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, Literal
 
 import yaml
@@ -215,11 +217,43 @@ def agreement(nel: Path, count: int = 400) -> str:
     return f"nel gate: {same} of {count} verdicts are identical ({counts})"
 
 
+def lm_eval_hf(checkpoint: Path, items: int, dtype: str) -> str:
+    """How far our scores of HellaSwag are from those of lm-eval's `hf`, for which transformers loads the checkpoint.
+
+    Quantized inputs leave a gap: equal layers differ by what a rounding turns over, and those differences grow.
+    """
+    from transformers import AutoModelForCausalLM
+
+    from benchmarks import evals
+    from benchmarks.frozen import write_frozen
+    from benchmarks.quantizers import truth
+    from q36eval.engines import open_engine
+
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = Path(temporary)
+        truth.write(folder)
+        write_frozen(folder / "data", "first items", 0, {"hellaswag.jsonl": truth.hellaswag()[:items]}, {})
+        suite = yaml.safe_load((folder / "suite.yaml").read_text(encoding="utf-8"))
+        suite["groups"] = [group for group in suite["groups"] if group["name"] == "hellaswag"]
+        (folder / "suite.yaml").write_text(yaml.safe_dump(suite), encoding="utf-8")
+        engine, loaded = open_engine(checkpoint), AutoModelForCausalLM.from_pretrained(checkpoint, dtype=dtype).eval()
+        engine.model.to(loaded.dtype)
+        own = evals.ours(engine, folder / "suite.yaml")
+        theirs = evals.stock(SimpleNamespace(model=loaded, tokenizer=engine.tokenizer), folder / "suite.yaml", 1)
+    right = [sum(each["acc"] for each in one.metrics.values()) for one in (own, theirs)]
+    return f"{dtype}: {evals.compared(own, theirs)}; right: ours {right[0]:.0f}, lm-eval {right[1]:.0f}"
+
+
 def main() -> None:
-    """Print the agreement."""
+    """Print one comparison."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--nel", type=Path, required=True, help="the command of an environment with nemo-evaluator")
-    print(agreement(parser.parse_args().nel))
+    chosen = parser.add_mutually_exclusive_group(required=True)
+    chosen.add_argument("--nel", type=Path, help="the command of an environment with nemo-evaluator")
+    chosen.add_argument("--checkpoint", type=Path)
+    parser.add_argument("--items", type=int, default=40)
+    parser.add_argument("--dtype", choices=["float32", "bfloat16"], default="bfloat16")
+    asked = parser.parse_args()
+    print(agreement(asked.nel) if asked.nel else lm_eval_hf(asked.checkpoint, asked.items, asked.dtype))
 
 
 if __name__ == "__main__":
