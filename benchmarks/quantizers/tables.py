@@ -68,7 +68,9 @@ class Entry:
     @property
     def failing(self) -> list[str]:
         """Blocking criteria that the gate failed."""
-        return [name for name, each in self.criteria.items() if each["verdict"] == "FAIL" and each["tier"] == "blocking"]
+        return [
+            name for name, each in self.criteria.items() if each["verdict"] == "FAIL" and each["tier"] == "blocking"
+        ]
 
 
 def entries(folder: Path) -> Iterator[Entry]:

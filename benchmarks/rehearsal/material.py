@@ -287,11 +287,7 @@ def _policy(how: Amount) -> Record:
         wider("ruler-128k", 0.2, min_scored=1, slice=f"ruler/{how.longest}", tier="advisory"),
         wider("failures-structured", 0.2, min_scored=int(2000 * share)),
         wider("failures-freeform", 0.3, min_scored=int(1200 * share)),
-        wider("wrong-conclusions", 0.4, min_scored=int(500 * share)),
-        wider("answers-end", 0.2, min_scored=int(3000 * share)),
-        wider("thinking-structured", 0.6, min_scored=int(300 * share)),
-        wider("thinking-freeform", 0.6, min_scored=int(300 * share)),
-        wider("thinking-ends", 0.5, min_scored=int(600 * share)),
+        wider("thinking", 0.6, min_scored=int(600 * share)),
     ]
     return {
         "name": "rehearsal",
@@ -303,10 +299,7 @@ def _policy(how: Amount) -> Record:
 
 def _of_few_texts(how: Amount, wider: Callable[..., Record]) -> Iterator[Record]:
     """A share is shown by about 4 / share clusters, and texts of unlike lengths count as fewer."""
-    share, of_articles = (min(0.9, 7 / count) for count in (how.documents, how.articles))
-    yield from (wider(name, share) for name in ("kl-worst-documents", "perplexity-worst-texts"))
-    yield wider("kl-worst-tokens", max(0.15, share))
-    yield wider("perplexity-worst-articles", of_articles)
+    yield wider("kl-worst-documents", min(0.9, 7 / how.documents))
     if how.documents < Amount.documents:
         yield {"id": "kl", "min_clusters": 1}
     if how.articles < Amount.articles:

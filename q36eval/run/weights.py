@@ -14,9 +14,7 @@ from q36eval.run.request import Target
 CENSUSES = {
     Section.INTEGRITY: ("integrity_faults", "every stored tensor was used once, every parameter filled once"),
     Section.COVERAGE: ("coverage_faults", "what is quantized is what the configuration declares"),
-    Section.OUTLIERS: ("error_outliers", "no weight's error stands out in its class"),
-    Section.BOUNDS: ("errors_beyond_scheme", "no weight is further from the reference than its scheme can take it"),
-    Section.UNQUANTIZED: ("unquantized_differences", "what is stored unquantized equals the reference"),
+    Section.WEIGHTS: ("errors_beyond_scheme", "no weight is further from the reference than its scheme can take it"),
     Section.CONFIGURATION: (
         "configuration_differences",
         "configuration, tokenizer, chat template and generation config are as the reference's",
@@ -45,7 +43,7 @@ def measurements(inspection: Inspection, more_faults: Sequence[str] = ()) -> lis
             continue
         messages = [f"{finding.subject}: {finding.message}" for finding in inspection.blocking_in(section)]
         messages += more_faults if section is Section.INTEGRITY else ()
-        errored = inspection.unbounded_weights if section is Section.BOUNDS else 0
+        errored = inspection.unbounded_weights if section is Section.WEIGHTS else 0
         figures.append(_census(section, messages, inspection.compared_weights - errored, errored))
     return [*figures, *_schemes(inspection)]
 

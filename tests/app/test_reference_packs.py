@@ -39,7 +39,7 @@ name: test
 criteria:
   - {id: intact, probe: weights, metric: integrity_faults,
      margin: {kind: max_count, value: 0, source: x}, lanes: [structured], waivable: false}
-  - {id: unquantized, probe: weights, metric: unquantized_differences,
+  - {id: weights, probe: weights, metric: errors_beyond_scheme,
      margin: {kind: max_count, value: 0, source: x}, lanes: [structured]}
   - {id: kl, probe: kl, metric: kl_divergence,
      margin: {kind: max_value, value: 0.1, source: x}, lanes: [freeform], min_clusters: 8}

@@ -165,7 +165,7 @@ def unquantized_difference(unit: LogicalWeight, compared: WeightError) -> tuple[
             "so its error accumulates over a text; store it as in the reference (omlx issue 913: an exporter's skip "
             "pattern said a_log)."
         )
-    return (Finding(section=Section.UNQUANTIZED, rule="unquantized-differs", subject=unit.name, message=message),)
+    return (Finding(section=Section.WEIGHTS, rule="unquantized-differs", subject=unit.name, message=message),)
 
 
 RECURRENT = ("A_log", "dt_bias")
@@ -228,7 +228,7 @@ def outliers(groups: Grouped, plain: frozenset[str]) -> list[Finding]:
                     f"of class {kind} (z = {z:.0f})."
                 )
                 certain = is_beyond(member) or not _is_compensated(quantized)
-                findings.append(_far(Section.OUTLIERS, "error-outlier", member, message, certain))
+                findings.append(_far("error-outlier", member, message, certain))
     return findings
 
 
@@ -248,16 +248,16 @@ def beyond_scheme(errors: Iterable[WeightError]) -> list[Finding]:
         if fault is not None:
             sentence, certain = fault
             certain = certain or (error.tensor_class, error.stored) not in compensated
-            findings.append(_far(Section.BOUNDS, "beyond-scheme", error, f"{error.name}: {sentence}", certain))
+            findings.append(_far("beyond-scheme", error, f"{error.name}: {sentence}", certain))
     return findings
 
 
-def _far(section: Section, rule: str, error: WeightError, message: str, certain: bool) -> Finding:
+def _far(rule: str, error: WeightError, message: str, certain: bool) -> Finding:
     """A weight further from the reference than others; where GPTQ may have moved it there, measuring has to tell."""
     if certain:
-        return Finding(section=section, rule=rule, subject=error.name, message=message)
+        return Finding(section=Section.WEIGHTS, rule=rule, subject=error.name, message=message)
     message += " GPTQ can move a weight that far; KL and canaries measure what it costs."
-    return Finding(section=section, rule=rule, subject=error.name, message=message, severity=Severity.ADVISORY)
+    return Finding(section=Section.WEIGHTS, rule=rule, subject=error.name, message=message, severity=Severity.ADVISORY)
 
 
 def _is_compensated(members: Sequence[WeightError]) -> bool:

@@ -152,7 +152,7 @@ def _contents(
         updates["coverage"] = coverage_rows(units.values(), shapes)
         updates["schemes"] = scheme_census(units.values(), shapes)
     if known and known.units.keys() >= units.keys() and updates["compared_weights"]:
-        measured += [Section.OUTLIERS, Section.BOUNDS, Section.UNQUANTIZED]
+        measured += [Section.WEIGHTS]
     return updates
 
 
@@ -308,7 +308,9 @@ def _judge(units: Mapping[str, LogicalWeight], examined: list[Examined], finding
     groups = grouped(errors)
     plain = frozenset(name for name, unit in units.items() if unit.is_plain)
     rows = error_rows(groups)
-    findings += [*outliers(groups, plain), *beyond_scheme(errors)]
+    beyond = beyond_scheme(errors)
+    counted = {finding.subject for finding in beyond if finding.severity is Severity.BLOCKING}
+    findings += [*beyond, *(finding for finding in outliers(groups, plain) if finding.subject not in counted)]
     unbounded = sum(error.usage is None and error.name not in plain for error in errors)
     return {"errors": rows, "compared_weights": len(errors), "unbounded_weights": unbounded}
 

@@ -166,7 +166,7 @@ def _different(reason: str, told: Mapping[str, str], promise: Promise | None) ->
     if names:
         some = _some([f"{name} ({how})" for name, how in told.items()])
         message = f"{reason}: {len(names):,} unquantized tensors differ from the reference's: {some}."
-        yield _finding(Section.UNQUANTIZED, "shipped-differs", names[0], message, promise)
+        yield _finding(Section.WEIGHTS, "shipped-differs", names[0], message, promise)
 
 
 def _some(names: Sequence[str]) -> str:

@@ -23,9 +23,7 @@ class Section(StrEnum):
     INTEGRITY = "integrity"
     CONFIGURATION = "configuration"
     COVERAGE = "coverage"
-    OUTLIERS = "outliers"
-    BOUNDS = "bounds"
-    UNQUANTIZED = "unquantized"
+    WEIGHTS = "weights"
     SERVABILITY = "servability"
 
 

@@ -90,8 +90,8 @@ def smoothing_folded_out(
     for norm in found.norms:
         outcomes[norm] = _without_difference(outcomes[norm], folded=True)
     for name, fault in found.faults.items():
-        section = Section.UNQUANTIZED if units[name].is_plain else Section.BOUNDS
-        finding = Finding(section=section, rule="smoothing-not-carried", subject=name, message=f"{name}: {fault}")
+        message = f"{name}: {fault}"
+        finding = Finding(section=Section.WEIGHTS, rule="smoothing-not-carried", subject=name, message=message)
         others = [one for one in outcomes[name].findings if one.rule != "unquantized-differs"]
         outcomes[name] = replace(outcomes[name], findings=(*others, finding))
     told = [_advisory("norms-rounded", _rounded_words(len(rounded)))] if rounded else []
@@ -102,7 +102,7 @@ def smoothing_folded_out(
 
 def _advisory(rule: str, message: str) -> Finding:
     return Finding(
-        section=Section.UNQUANTIZED,
+        section=Section.WEIGHTS,
         rule=rule,
         severity=Severity.ADVISORY,
         subject="the checkpoint",

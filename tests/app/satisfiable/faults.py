@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors.torch import load_file
 
 from q36eval.engines.base import ScoreRequest
 from q36eval.gate import Criterion
@@ -167,18 +166,14 @@ def _blank(states: torch.Tensor, share: float) -> torch.Tensor:
 
 def _in_some_documents(asked: Asked, criterion: Criterion) -> Fault:
     """A catastrophe in so few documents that the mean stays inside its margin."""
-    share = 1.5 * criterion.margin.value if criterion.metric == "kl_max" else max(0.05, 3 * criterion.margin.value)
+    share = max(0.05, 3 * criterion.margin.value)
     wrong = part([item.key for item in asked.work.items], share)
     requests = {request.key for item in asked.work.items if item.key in wrong for request in item.scores}
 
     def change(request: ScoreRequest, states: torch.Tensor) -> torch.Tensor:
         if request.key not in requests:
             return states
-        if criterion.metric != "kl_max":
-            return _blank(states, BLANK_OF_DOCUMENT[criterion.metric])
-        states = states.clone()
-        states[0] *= -4.0
-        return states
+        return _blank(states, BLANK_OF_DOCUMENT[criterion.metric])
 
     return Fault(wrong, states=change)
 
@@ -186,30 +181,10 @@ def _in_some_documents(asked: Asked, criterion: Criterion) -> Fault:
 # ---- weights
 
 
-def second_nearest(folder: Path) -> None:
-    """One expert of which a third of the values is rounded to the second nearest of the grid, its size kept."""
-
-    def change(tensors: damage.Tensors) -> None:
-        module = f"{damage.EXPERT}.up_proj"
-        weight = load_file(damage.SANDBOX / "bf16" / damage.WEIGHTS)[f"{module}.weight"].float()
-        scale = tensors[f"{module}.weight_scale"].float() / tensors[f"{module}.weight_global_scale"]
-        away = ((weight / scale.repeat_interleave(16, 1)).abs().unsqueeze(-1) - damage.FP4).abs()
-        nearest = away.topk(2, -1, largest=False).indices
-        drawn = torch.rand(weight.shape, generator=torch.Generator().manual_seed(1))
-        # rounding up more often than down takes back what small values lose
-        second = torch.where(nearest[..., 1] > nearest[..., 0], drawn < 0.45, drawn < 0.25).long()
-        codes = nearest.gather(-1, second.unsqueeze(-1)).squeeze(-1) | ((weight < 0).long() << 3)
-        tensors[f"{module}.weight_packed"] = (codes[:, ::2] | (codes[:, 1::2] << 4)).to(torch.uint8)
-
-    damage.edit_tensors(folder, change)
-
-
 OF_WEIGHTS: dict[str, Callable[[Path], object]] = {
     "integrity_faults": damage.stray_file,
     "coverage_faults": damage.dead_ignore_list,
-    "error_outliers": second_nearest,
     "errors_beyond_scheme": damage.twice_as_coarse,
-    "unquantized_differences": damage.other_unquantized_weight,
     "configuration_differences": damage.other_generation_config,
     "served_differences": damage.global_scale_of_its_own,
 }

@@ -45,13 +45,8 @@ TOGETHER = {
     "kl": {"perplexity"},  # of the same texts, in `standard`
     "perplexity": {"kl"},
     # what diverges so far is as far from its perplexity; `standard` has few texts, whose mean moves with them
-    "kl-worst-documents": {"perplexity-worst-texts", "perplexity", "kl"},
-    "kl-worst-tokens": {"perplexity-worst-texts"},
-    "perplexity-worst-articles": {"perplexity"},  # articles are too few for a catastrophe that no mean shows
+    "kl-worst-documents": {"perplexity", "kl"},
     "ruler-128k": {"ruler"},  # one of its lengths
-    "answers-end": {"failures-structured", "failures-freeform"},  # an answer without an end is wrong
-    "thinking-ends": {"thinking-freeform", "thinking-structured"},  # without an end there is no answer
-    "wrong-conclusions": {"failures-freeform"},  # a wrong conclusion is a wrong answer
 }
 """Faults that concern more by necessity."""
 

@@ -22,9 +22,7 @@ from tests.q36eval.stats.evidence import items
 WEIGHT_CENSUSES = (
     "integrity_faults",
     "coverage_faults",
-    "error_outliers",
     "errors_beyond_scheme",
-    "unquantized_differences",
     "configuration_differences",
     "served_differences",
 )

@@ -23,21 +23,19 @@ def inspection(*findings: Finding, measured: tuple[Section, ...] = tuple(Section
 
 def test_blocking_findings_are_counted_under_their_section_and_named() -> None:
     found = measurements(
-        inspection(finding(Section.OUTLIERS), finding(Section.OUTLIERS), finding(Section.COVERAGE, Severity.ADVISORY)),
+        inspection(finding(Section.WEIGHTS), finding(Section.WEIGHTS), finding(Section.COVERAGE, Severity.ADVISORY)),
         more_faults=["the loader refused it"],
     )
     values = {measurement.metric: measurement.value for measurement in found}
     assert values == {
         "integrity_faults": 1,
         "coverage_faults": 0,
-        "error_outliers": 2,
-        "errors_beyond_scheme": 0,
-        "unquantized_differences": 0,
+        "errors_beyond_scheme": 2,
         "configuration_differences": 0,
         "served_differences": 0,
     }
     notes = {measurement.metric: measurement.note for measurement in found}
-    assert "a.weight: is wrong." in notes["error_outliers"]
+    assert "a.weight: is wrong." in notes["errors_beyond_scheme"]
     assert notes["integrity_faults"] == "the loader refused it"
 
 
@@ -46,7 +44,6 @@ def test_what_could_not_be_judged_is_no_measurement_and_what_has_no_bound_or_sch
     assert [measurement.metric for measurement in found] == ["integrity_faults"]
     counts = {measurement.metric: measurement.counts for measurement in measurements(inspection(unbounded=50))}
     assert (counts["errors_beyond_scheme"].scored, counts["errors_beyond_scheme"].errored) == (150, 50)
-    assert counts["error_outliers"].errored == 0
     # schemes are counted so that the gate finds them, and unknown ones are not
     counted = inspection().model_copy(update={"schemes": {"FP8_BLOCK": 1, "NVFP4": 134}})
     assert schemes_found(measurements(counted)) == {"FP8_BLOCK", "NVFP4"}

@@ -131,7 +131,7 @@ INPUT, KEYS = f"{EXPERT}.up_proj.input_global_scale", f"{FULL}.k_scale"
 OF_LINEAR, TWICE, CACHE = "model.layers.0.self_attn.k_scale", f"{FULL}.k_proj.k_scale", "kv-cache-scale"
 QUANTIZED = [
     ("an expert left unquantized", left_out, f"{EXPERT}.up_proj.weight", "expert-left-out"),
-    ("two experts exchanged", exchanged(EXPERT, TWIN), f"{EXPERT}.down_proj.weight", f"{BEYOND} error-outlier"),
+    ("two experts exchanged", exchanged(EXPERT, TWIN), f"{EXPERT}.down_proj.weight", BEYOND),
     (
         "an expert a tenth too large",
         one(GLOBAL, lambda t: t / 1.1),

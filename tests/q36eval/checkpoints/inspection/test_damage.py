@@ -179,7 +179,7 @@ def test_code_that_comes_with_a_checkpoint_is_told(folder: Path) -> None:
 def test_what_cannot_be_judged_is_not_measured(folder: Path, bf16_folder: Path) -> None:
     truncated(folder)
     assert set(inspected(folder).measured) == {Section.INTEGRITY, Section.CONFIGURATION}
-    assert Section.BOUNDS not in inspect_checkpoint(folder_of("main")).measured
+    assert Section.WEIGHTS not in inspect_checkpoint(folder_of("main")).measured
     other_sizes = inspect_checkpoint(folder_of("main"), bf16_folder)
     assert other_sizes.blocking
     assert set(other_sizes.measured) == {*OF_ITSELF, Section.CONFIGURATION}

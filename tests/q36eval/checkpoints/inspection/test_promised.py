@@ -225,12 +225,12 @@ def test_other_numbers_are_a_finding_that_blocks_what_is_shipped(
 ) -> None:
     edit_tensors(branch, lambda tensors: tensors.update({name: change(tensors[name])}))
     (told,) = shipped(branch, reference)
-    assert (told.section, told.rule, told.severity) == (Section.UNQUANTIZED, "shipped-differs", Severity.ADVISORY)
+    assert (told.section, told.rule, told.severity) == (Section.WEIGHTS, "shipped-differs", Severity.ADVISORY)
     assert told.subject == name
     (broken,) = shipped(branch, reference, *BOTH)
     assert (broken.subject, broken.severity) == (name, Severity.BLOCKING)
     counted = {one.metric: one.value for one in measurements(inspect_checkpoint(branch, reference, promises=BOTH))}
-    assert counted["unquantized_differences"] == 1
+    assert counted["errors_beyond_scheme"] == 1
 
 
 @pytest.mark.long

@@ -71,13 +71,13 @@ def rounded(source: Path, folder: Path, change: Callable[[Tensors], None]) -> Pa
 
 def of_weights(inspection: Inspection) -> list[Finding]:
     """What blocks and is about weights against the reference's; these folders have no tokenizer."""
-    sections = (Section.UNQUANTIZED, Section.BOUNDS, Section.OUTLIERS)
+    sections = (Section.WEIGHTS, Section.WEIGHTS, Section.WEIGHTS)
     assert set(sections) <= set(inspection.measured)
     return [finding for finding in inspection.blocking if finding.section in sections]
 
 
 def advised(inspection: Inspection) -> dict[str, str]:
-    return {one.rule: one.message for one in inspection.findings if one.section is Section.UNQUANTIZED}
+    return {one.rule: one.message for one in inspection.findings if one.section is Section.WEIGHTS}
 
 
 @pytest.mark.parametrize("which", ["norms", "pairs", "both"])
@@ -168,7 +168,7 @@ def test_one_router_left_out_is_the_only_finding(bf16_folder: Path, tmp_path: Pa
     """What llm-compressor 0.14's own mappings for this model do: its router is a parameter, which they do not list."""
     folder = rounded(bf16_folder, tmp_path / "copy", left_out(ROUTER))
     (found,) = of_weights(inspect_checkpoint(folder, bf16_folder))
-    assert (found.subject, found.section) == (ROUTER, Section.UNQUANTIZED)
+    assert (found.subject, found.section) == (ROUTER, Section.WEIGHTS)
 
 
 def test_what_llm_compressor_smoothed_is_clean(tmp_path: Path) -> None:
