@@ -1,20 +1,32 @@
-"""The study's tables: `python -m benchmarks.quantizers.tables FOLDER [--set-aside]` prints them as Markdown.
+"""The study's tables: `python -m benchmarks.quantizers.tables FOLDER [--set-aside] [--plots FOLDER]`, as Markdown.
 
 Reads FOLDER/records. What was set aside by seed is shown only with --set-aside, and then alone.
+
+The truth about a branch is the perplexity of unseen texts: *good* where its rise is shown to be below `HARM`, *bad*
+where it is shown to be above, else *between*. A damage is bad whatever texts show: its files are not the branch that
+was made.
 """
 
 import argparse
 import json
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import yaml
 from scipy.stats import spearmanr
 
+from benchmarks.quantizers import peers
+
 REFERENCE = "reference"
+HARM = 1 / 0.95 - 1
+"""A rise of perplexity that a user may notice, as the policy `standard` has it."""
+SAME_ITEMS = {"foreign-template": "w8a8-llmcompressor", "split-chat-tokens": "fp8-dynamic"}
+"""Entries that we refuse to evaluate, whose answers to prompts without a chat template are those of another."""
+UNREADABLE = ("truncated-shard",)
+Kind = Literal["good", "bad", "between", "damage"]
 
 
 @dataclass(frozen=True)
@@ -28,8 +40,8 @@ class Entry:
 
     @property
     def report(self) -> dict[str, Any]:
-        """The gate's report; empty where the gate refused the folder."""
-        report: dict[str, Any] = self.record["gate"]["printed"].get("report", {})
+        """The gate's report; empty where there is none."""
+        report: dict[str, Any] = self.record.get("gate", {}).get("printed", {}).get("report", {})
         return report
 
     @property
@@ -37,33 +49,58 @@ class Entry:
         """The gate's criteria by id."""
         return {each["id"]: each for each in self.report.get("criteria", [])}
 
-    @property
-    def verdict(self) -> str:
-        """The headline, or the exit code of a gate that gave none."""
-        return str(self.report.get("headline", f"exit {self.record['gate']['exit']}"))
-
     def lane(self, name: str) -> str:
         """The verdict of a lane."""
-        return next((each["headline"] for each in self.report.get("lanes", []) if each["lane"] == name), self.verdict)
+        return next((each["headline"] for each in self.report.get("lanes", []) if each["lane"] == name), "-")
 
-    def figure(self, part: str, metric: str, slice_name: str = "all", column: str = "effect") -> float:
-        """One measurement of a part of the record; NaN where there is none."""
-        for each in self.record[part]["printed"].get("measurements", []):
-            if each["metric"] == metric and each["slice"] == slice_name:
-                value = each[column]
-                return math.nan if value is None else float(value)
-        return math.nan
+    def measurement(self, part: str, metric: str, slice_name: str = "all") -> dict[str, Any]:
+        """One measurement of a part of the record; empty where there is none."""
+        listed = self.record.get(part, {}).get("printed", {}).get("measurements", [])
+        return next((each for each in listed if (each["metric"], each["slice"]) == (metric, slice_name)), {})
+
+    def figure(self, part: str, metric: str, slice_name: str = "all") -> float:
+        """Its value; NaN where there is none."""
+        value = self.measurement(part, metric, slice_name).get("value")
+        return math.nan if value is None else float(value)
 
     @property
-    def unseen_loss(self) -> float:
-        """By how much the perplexity of unseen texts rises, as a share."""
-        reference = self.figure("perplexity", "perplexity", column="reference_value")
-        return self.figure("perplexity", "perplexity", column="value") / reference - 1
+    def rise(self) -> tuple[float, float, float]:
+        """By which share the perplexity of unseen texts rises, with its 95 % interval; NaN where it is not known."""
+        found = self.measurement("perplexity", "perplexity")
+        if not found:
+            return (math.nan,) * 3
+        interval = found["effect_interval"]
+        return found["effect"] - 1, interval["lower"] - 1, interval["upper"] - 1
 
-    def accuracy_lost(self, group: str) -> float:
-        """Points of accuracy lost on unseen items."""
-        reference = self.figure("accuracy", "accuracy", group, "reference_value")
-        return 100 * (reference - self.figure("accuracy", "accuracy", group, "value"))
+    @property
+    def truth(self) -> Kind | None:
+        """What it is in truth; None where that is not known."""
+        _, lower, upper = self.rise
+        if self.kind == "damages":
+            return "damage"
+        if math.isnan(lower):
+            return None
+        return "good" if upper < HARM else "bad" if lower > HARM else "between"
+
+    def items(self, group: str) -> tuple[list[bool], list[bool]] | None:
+        """Which of a group's items the reference and the branch got right, in some order."""
+        scored = self.record.get("accuracy", {}).get("printed", {}).get("evals", {}).get("groups", {}).get(group)
+        if not scored:
+            return None
+        lost, gained, right = (
+            scored["items_lost"],
+            scored["items_gained"],
+            round(scored["reference_score"] * scored["scored"]),
+        )
+        wrong = scored["scored"] - right - gained
+        pairs = [(True, True)] * (right - lost) + [(True, False)] * lost + [(False, True)] * gained
+        first, second = zip(*pairs, *[(False, False)] * wrong, strict=True)
+        return list(first), list(second)
+
+    def points_lost(self, group: str) -> float:
+        """Points of accuracy that the branch lost."""
+        items = self.items(group)
+        return math.nan if items is None else 100 * (sum(items[0]) - sum(items[1])) / len(items[0])
 
     @property
     def failing(self) -> list[str]:
@@ -74,14 +111,15 @@ class Entry:
 
 
 def entries(folder: Path) -> Iterator[Entry]:
-    """Every record, in the order of `set-aside.yaml`."""
+    """Every entry that has a record, in the order of `set-aside.yaml`."""
     drawn = yaml.safe_load((Path(__file__).parent / "set-aside.yaml").read_text(encoding="utf-8"))
     order = [(REFERENCE, REFERENCE, False)]
     order += [(name, kind, part == "set_aside") for kind in drawn for part in drawn[kind] for name in drawn[kind][part]]
     for name, kind, aside in order:
-        file = folder / "records" / f"{name}.json"
-        if file.exists():
-            yield Entry(name, kind, aside, json.loads(file.read_text(encoding="utf-8")))
+        files = sorted((folder / "records").glob(f"{name}.*.json"))
+        if files:
+            parts = {file.name.split(".")[-2]: json.loads(file.read_text(encoding="utf-8")) for file in files}
+            yield Entry(name, kind, aside, parts)
 
 
 def table(heads: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
@@ -90,29 +128,30 @@ def table(heads: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
     return "\n".join([*lines, *("|" + "|".join(str(cell) for cell in row) + "|" for row in rows)]) + "\n"
 
 
-def branches(shown: Sequence[Entry]) -> str:
-    """What each branch costs, by what gates see and by what users would."""
-    heads = ("entry", "MB", "KL", "KL, weights alone", "PPL, gate", "PPL, unseen", "PIQA", "HellaSwag", "lost s, f")
-    heads += ("structured", "freeform", "fails by", "seconds")
+def costs(shown: Sequence[Entry]) -> str:
+    """What each entry costs, by what gates see and by what users would."""
+    heads = ("entry", "MB", "KL", "KL, weights alone", "perplexity", "unseen perplexity (95 %)", "PIQA", "HellaSwag")
+    heads += ("prompts lost s, f", "structured", "freeform", "fails by", "seconds")
     rows = []
     for each in shown:
-        kl, lost = each.criteria.get("kl", {}), each.criteria
-        counts = [lost.get(f"failures-{lane}", {}) for lane in ("structured", "freeform")]
+        found = each.criteria
+        lost = [found.get(f"failures-{lane}", {}).get("loss") for lane in ("structured", "freeform")]
+        rise, lower, upper = each.rise
         rows.append(
             (
                 each.name,
-                round(each.record["bytes"] / 1e6),
-                number(kl.get("value")),
-                number(each.figure("weights_only", "kl_divergence", column="value")),
-                percent(lost.get("perplexity", {}).get("loss"), exponential=True),
-                percent(each.unseen_loss),
-                f"{-each.accuracy_lost('piqa'):+.1f}",
-                f"{-each.accuracy_lost('hellaswag'):+.1f}",
-                ", ".join(percent(one.get("loss")) for one in counts),
+                round(next(iter(each.record.values()))["bytes"] / 1e6),
+                number(found.get("kl", {}).get("value")),
+                number(each.figure("weights_only", "kl_divergence")),
+                percent(expm1(found.get("perplexity", {}).get("loss"))),
+                f"{percent(rise)} ({percent(lower)}, {percent(upper)})",
+                signed(-each.points_lost("piqa")),
+                signed(-each.points_lost("hellaswag")),
+                ", ".join(map(percent, lost)),
                 each.lane("structured"),
                 each.lane("freeform"),
-                " ".join(each.failing),
-                f"{each.record['gate']['seconds']:.0f}",
+                " ".join(each.failing) or "-",
+                round(each.record.get("gate", {}).get("seconds", 0)),
             )
         )
     return table(heads, rows)
@@ -123,11 +162,19 @@ def number(value: float | None) -> str:
     return "-" if value is None or math.isnan(value) else f"{value:.3g}"
 
 
-def percent(value: float | None, exponential: bool = False) -> str:
-    """A share; a loss of log perplexity as the rise of perplexity."""
-    if value is None or math.isnan(value):
-        return "-"
-    return f"{100 * (math.expm1(value) if exponential else value):+.1f} %"
+def percent(value: float | None) -> str:
+    """A share."""
+    return "-" if value is None or math.isnan(value) else f"{100 * value:+.3g} %"
+
+
+def signed(value: float) -> str:
+    """Points."""
+    return "-" if math.isnan(value) else f"{value:+.1f}"
+
+
+def expm1(value: float | None) -> float | None:
+    """A loss of log perplexity as the rise of perplexity."""
+    return None if value is None else math.expm1(value)
 
 
 def catches(shown: Sequence[Entry]) -> str:
@@ -142,25 +189,60 @@ def catches(shown: Sequence[Entry]) -> str:
 
 
 def ranks(shown: Sequence[Entry]) -> str:
-    """Spearman's rank correlation of what gates see with the truth, over branches."""
-    seen = {
-        "KL": lambda each: each.criteria.get("kl", {}).get("value", math.nan),
-        "KL, weights alone": lambda each: each.figure("weights_only", "kl_divergence", column="value"),
-        "perplexity": lambda each: each.criteria.get("perplexity", {}).get("loss", math.nan),
-        "prompts lost, structured": lambda each: each.criteria.get("failures-structured", {}).get("loss", math.nan),
-        "prompts lost, freeform": lambda each: each.criteria.get("failures-freeform", {}).get("loss", math.nan),
-        "HellaSwag": lambda each: each.accuracy_lost("hellaswag"),
+    """Spearman's rank correlation of what gates see with the truth."""
+    seen: dict[str, Callable[[Entry], float | None]] = {
+        "KL": lambda each: each.criteria.get("kl", {}).get("value"),
+        "KL, weights alone": lambda each: each.figure("weights_only", "kl_divergence"),
+        "perplexity": lambda each: each.criteria.get("perplexity", {}).get("loss"),
+        "prompts lost, structured": lambda each: each.criteria.get("failures-structured", {}).get("loss"),
+        "prompts lost, freeform": lambda each: each.criteria.get("failures-freeform", {}).get("loss"),
+        "HellaSwag": lambda each: each.points_lost("hellaswag"),
     }
-    truths = {"unseen perplexity": lambda each: each.unseen_loss, "PIQA": lambda each: each.accuracy_lost("piqa")}
+    truths: dict[str, Callable[[Entry], float]] = {
+        "unseen perplexity": lambda each: each.rise[0],
+        "PIQA": lambda each: each.points_lost("piqa"),
+    }
     rows = []
     for name, value in seen.items():
         cells = []
         for truth in truths.values():
             pairs = [(value(each), truth(each)) for each in shown]
-            pairs = [pair for pair in pairs if not any(map(math.isnan, pair))]
-            cells.append(f"{spearmanr(*zip(*pairs, strict=True)).statistic:.2f} ({len(pairs)})")
+            known = [(x, y) for x, y in pairs if x is not None and not math.isnan(x) and not math.isnan(y)]
+            few = len(known) < 5
+            cells.append("-" if few else f"{spearmanr(*zip(*known, strict=True)).statistic:.2f} ({len(known)})")
         rows.append((name, *cells))
     return table(("seen by a gate", *truths), rows)
+
+
+def said(shown: Sequence[Entry], everything: Mapping[str, Entry]) -> dict[str, dict[str, str]]:
+    """What each gate says of each entry: ours by lanes and as a whole, and the peers by HellaSwag."""
+    verdicts: dict[str, dict[str, str]] = {}
+    for each in shown:
+        of_items = everything.get(SAME_ITEMS.get(each.name, each.name), each)
+        if each.report:
+            headline = each.report["headline"].split(",")[0]
+            verdicts.setdefault("q36eval", {})[each.name] = headline if headline in ("PASS", "FAIL") else "undecided"
+        items = of_items.items("hellaswag")
+        if items is not None:
+            for name, verdict in peers.verdicts(*items, of_items.figure("perplexity", "perplexity")).items():
+                verdicts.setdefault(name, {})[each.name] = verdict
+        elif each.name in UNREADABLE:
+            for name in peers.RULES:
+                verdicts.setdefault(name, {})[each.name] = "FAIL"
+    return verdicts
+
+
+def errors(shown: Sequence[Entry], everything: Mapping[str, Entry]) -> str:
+    """Wrong passes and wrong alarms of each gate: of the entries that it judged, how many passed, failed, were open."""
+    kinds: tuple[Kind, ...] = ("good", "between", "bad", "damage")
+    rows = []
+    for gate, verdicts in said(shown, everything).items():
+        cells = []
+        for kind in kinds:
+            of_kind = [verdicts[each.name] for each in shown if each.truth == kind and each.name in verdicts]
+            cells.append(" / ".join(str(of_kind.count(verdict)) for verdict in ("PASS", "undecided", "FAIL")))
+        rows.append((gate, *cells))
+    return table(("PASS / undecided / FAIL", *kinds), rows)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -169,9 +251,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("folder", type=Path)
     parser.add_argument("--set-aside", action="store_true")
     asked = parser.parse_args(arguments)
-    shown = [each for each in entries(asked.folder) if each.set_aside == asked.set_aside]
-    print(branches(shown), catches(shown), sep="\n")
+    everything = {each.name: each for each in entries(asked.folder)}
+    shown = [each for each in everything.values() if each.set_aside == asked.set_aside]
+    print(costs(shown), catches(shown), errors(shown, everything), sep="\n")
     print(ranks([each for each in shown if each.kind != "damages"]))
+    print("as a table of its own: what each gate says")
+    verdicts = said(shown, everything)
+    print(table(("entry", *verdicts), [(e.name, *(v.get(e.name, "-") for v in verdicts.values())) for e in shown]))
 
 
 if __name__ == "__main__":

@@ -1,13 +1,15 @@
-"""Texts and items that no criterion has seen: WikiText-2's test articles, questions of PIQA and of HellaSwag.
+"""Texts and items that no criterion has seen: four kinds of text, and questions of PIQA and HellaSwag.
 
     python -m benchmarks.quantizers.truth FOLDER      write corpus.yaml and suite.yaml, and the files they name
 
-All are fetched from GitHub at a fixed commit and kept by SHA-256; they are never committed. The first 1,200 characters
-of each article make 62 documents. PIQA is the truth about accuracy. HellaSwag is the benchmark that peers judge by, so
-that they do not judge by the truth itself.
+All are fetched from GitHub at a fixed commit and kept by SHA-256; they are never committed. The texts are WikiText-2's
+test articles, HumanEval's programs, GSM8K's test questions and Self-Instruct's answers to users, `DOCUMENTS` of each,
+cut after `CHARACTERS`. PIQA is the truth about accuracy. HellaSwag is the benchmark that peers judge by, so that they
+do not judge by the truth itself.
 """
 
 import bz2
+import gzip
 import hashlib
 import json
 import re
@@ -34,7 +36,22 @@ HELLASWAG = (
     "/hellaswag_val_full.txt.bz2",
     "50b637899e4263c2bc456c2dc726c95d2c8cd8e2a552ea5bd7719ce3cb03fe5b",
 )
-PIQA_ITEMS, HELLASWAG_ITEMS, CHARACTERS = 500, 300, 1200
+HUMANEVAL = (
+    "https://raw.githubusercontent.com/openai/human-eval/6d43fb980f9fee3c892a914eda09951f772ad10d"
+    "/data/HumanEval.jsonl.gz",
+    "b796127e635a67f93fb35c04f4cb03cf06f38c8072ee7cee8833d7bee06979ef",
+)
+GSM8K = (
+    "https://raw.githubusercontent.com/openai/grade-school-math/3101c7d5072418e28b9008a6636bde82a006892c"
+    "/grade_school_math/data/test.jsonl",
+    "3730d312f6e3440559ace48831e51066acaca737f6eabec99bccb9e4b3c39d14",
+)
+SELF_INSTRUCT = (
+    "https://raw.githubusercontent.com/yizhongw/self-instruct/0b26ccaa415992100fa32df62d41b994cf928e23"
+    "/human_eval/user_oriented_instructions.jsonl",
+    "81d60a117db495cecedecd9193504fd07c5b5a42f6699ef6b0f9da10fc22f42e",
+)
+PIQA_ITEMS, HELLASWAG_ITEMS, DOCUMENTS, CHARACTERS = 500, 300, 40, 800
 TASK = {
     "task": "unseen_$SUBSET",
     "dataset_path": "json",
@@ -77,14 +94,31 @@ def hellaswag() -> list[dict[str, Any]]:
     return [{"question": lines[at], "choices": lines[at + 2 : at + 6], "label": int(lines[at + 1])} for at in starts]
 
 
+def texts() -> dict[str, list[str]]:
+    """Whole texts by their kind, before any is cut."""
+    articles = re.split(r"^ = [^=\n]+ = $", fetched(*WIKITEXT).decode(), flags=re.MULTILINE)[1:]
+    programs = map(json.loads, gzip.decompress(fetched(*HUMANEVAL)).decode().splitlines())
+    questions = map(json.loads, fetched(*GSM8K).decode().splitlines())
+    tasks = [json.loads(line) for line in fetched(*SELF_INSTRUCT).decode().splitlines()]
+    chats = [(task["instruction"], *(task["instances"][0][part] for part in ("input", "output"))) for task in tasks]
+    return {
+        "wikitext": [article.strip() for article in articles],
+        "code": [each["prompt"] + each["canonical_solution"] for each in programs],
+        "mathematics": [f"{each['question']}\n{each['answer']}" for each in questions],
+        "chat": ["\n".join(part for part in chat if part) for chat in chats if chat[-1]],
+    }
+
+
 def write(folder: Path) -> None:
     """Write `corpus.yaml` for `kl --corpus` and `suite.yaml` for `evals --suite`."""
     folder.mkdir(parents=True, exist_ok=True)
-    articles = re.split(r"^ = [^=\n]+ = $", fetched(*WIKITEXT).decode(), flags=re.MULTILINE)[1:]
-    texts = [article.strip()[:CHARACTERS] for article in articles]
-    lines = [json.dumps({"id": f"article-{at}", "slice": "wikitext", "text": text}) for at, text in enumerate(texts)]
-    (folder / "wikitext.jsonl").write_text("\n".join(lines) + "\n", encoding="utf-8")
-    corpus = {"name": "unseen texts", "json_lines": [{"path": "wikitext.jsonl"}], "on_policy": None}
+    lines = [
+        json.dumps({"id": f"{kind}-{at}", "slice": kind, "text": text[:CHARACTERS]})
+        for kind, whole in texts().items()
+        for at, text in enumerate(whole[:DOCUMENTS])
+    ]
+    (folder / "texts.jsonl").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    corpus = {"name": "unseen texts", "json_lines": [{"path": "texts.jsonl"}], "on_policy": None}
     (folder / "corpus.yaml").write_text(yaml.safe_dump(corpus), encoding="utf-8")
     files = {"piqa.jsonl": piqa(), "hellaswag.jsonl": hellaswag()}
     write_frozen(folder / "data", "unseen items", 0, files, {"piqa": QUESTIONS[0], "hellaswag": HELLASWAG[0]})
