@@ -61,12 +61,16 @@ def fake_quantize_nvfp4(x: Tensor, global_scale: Tensor, group_size: int = 16) -
 
 
 def fake_quantize_fp8(x: Tensor, group_size: int = 128) -> Tensor:
-    """`x` [..., D] after dynamic FP8 E4M3 with one float32 scale per token and group."""
-    groups = _in_groups(x, group_size)
+    """`x` [..., D] after dynamic FP8 E4M3 with one float32 scale per token and group.
+
+    A short last group is filled up with zeros, as in vLLM's `QuantFP8`; compressed-tensors does not define it.
+    """
+    width = x.shape[-1]
+    groups = _in_groups(nn.functional.pad(x, (0, -width % group_size)), group_size)
     scale = _largest(groups).unsqueeze(-1) / FP8_MAX
     scale = torch.where(scale == 0, torch.finfo(torch.float32).eps, scale)
     values = (groups / scale).clamp_(-FP8_MAX, FP8_MAX).to(torch.float8_e4m3fn).float()
-    return values.mul_(scale).flatten(-2).to(x.dtype)
+    return values.mul_(scale).flatten(-2)[..., :width].to(x.dtype)
 
 
 def fake_quantize_fp8_static(x: Tensor, scale: Tensor) -> Tensor:
@@ -157,11 +161,11 @@ class InputQuantizer(nn.Module):
             )
         self.kind, self.static, self.exponent = known[0].kind, known[0].static_scale is not None, known[0].exponent
         self.group_size = width if known[0].group_size == WHOLE_ROW else known[0].group_size
-        if width % self.group_size:
-            raise CorruptCheckpointError(
-                "group-size-mismatch", f"{width} input features do not divide into groups of {self.group_size}"
-            )
-        scales = [_static_scale(scheme) for scheme in schemes]
+        if width % self.group_size and self.kind != "fp8":
+            what = f"quantized inputs ({self.kind}) of {width} features in groups of {self.group_size}"
+            raise UsageError("activations-unsupported", f"Emulation does not support {what}: the last group is short.")
+        # the divisor of a row (for NVFP4, of its local scales), a positive number wherever it is stored
+        scales = [1.0 if one is None else one.global_scale or one.static_scale or 1.0 for one in schemes]
         active = [scheme is not None for scheme in schemes]
         self.register_buffer("scale", torch.tensor(scales, device=device), persistent=False)
         self.register_buffer("active", torch.tensor(active, device=device), persistent=False)
@@ -241,13 +245,6 @@ _DYNAMIC = {
     "int8": fake_quantize_int8,
     "int8-asymmetric": fake_quantize_int8_asymmetric,
 }
-
-
-def _static_scale(scheme: ActivationScheme | None) -> float:
-    """What a row is divided by (or, for NVFP4, its local scales' global scale); 1 where there is none."""
-    if scheme is None:
-        return 1.0
-    return next((scale for scale in (scheme.global_scale, scheme.static_scale) if scale is not None), 1.0)
 
 
 class QuantizedInputLinear(nn.Linear):

@@ -28,7 +28,7 @@ BF16 = ASSETS.parents[1] / "data" / "sandbox" / "bf16"
 RECORDED = ASSETS / f"numerics-{NUMERICS_VERSION}.npz"
 
 GROUPS_WIDER_THAN_THE_MODEL = ("ct-fp8-block", "ct-mixed")
-"""Groups of 128 features do not divide a hidden size of 64: their inputs are not emulated."""
+"""Groups of 128 features do not fit into a hidden size of 64: these figures are without emulated inputs."""
 
 TOLERANCES = {"logits": 1e-4, "hidden": 1e-4, "scored": 5e-4, "drawn": 0.0, "noise": 1e-12}
 """The most by which a number may differ, by the last part of its name."""

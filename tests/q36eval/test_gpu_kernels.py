@@ -39,6 +39,7 @@ SCHEMES: dict[str, tuple[Callable[[float], ActivationScheme], Callable[[Tensor, 
         lambda rows, scale: fake_quantize_nvfp4(rows, scale),
     ),
     "fp8 in groups": (lambda scale: ActivationScheme("fp8", 128), lambda rows, scale: fake_quantize_fp8(rows, 128)),
+    "fp8, short group": (lambda scale: ActivationScheme("fp8", 1024), lambda rows, _: fake_quantize_fp8(rows, 1024)),
     "fp8 of a token": (
         lambda scale: ActivationScheme("fp8", WHOLE_ROW),
         lambda rows, scale: fake_quantize_fp8(rows, WIDTH),

@@ -16,7 +16,7 @@ from q36eval.checkpoints import emulation
 from q36eval.checkpoints.architecture import Place
 from q36eval.checkpoints.formats import ActivationScheme
 from q36eval.checkpoints.formats.parts import WHOLE_ROW
-from q36eval.errors import CorruptCheckpointError
+from q36eval.errors import CorruptCheckpointError, UsageError
 from tests.raising import raises
 
 FP4 = torch.tensor([0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0])
@@ -65,13 +65,14 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize("case", CASES)
-def test_quantized_linear_equals_the_library(case: str) -> None:
+@pytest.mark.parametrize(("case", "width"), [*((case, 256) for case in CASES), ("FP8 per group", 192)])
+def test_quantized_linear_equals_the_library(case: str, width: int) -> None:
+    """The library refuses a short last group, and takes one that zeros fill up."""
     args, scheme = CASES[case]
-    linear = nn.Linear(256, 32, bias=False, dtype=torch.bfloat16)
+    linear = nn.Linear(width, 32, bias=False, dtype=torch.bfloat16)
     wrapped = emulation.QuantizedInputLinear(linear, scheme)
-    x = inputs(20, 256)
-    expected = library(x, args, scheme)
+    x = inputs(20, width)
+    expected = library(nn.functional.pad(x, (0, 256 - width)), args, scheme)[:, :width]
     assert torch.equal(wrapped.quantize_input(x), expected)
     assert not torch.equal(expected, x)
     assert torch.equal(wrapped(x), linear(expected))
@@ -195,10 +196,12 @@ def test_experts_without_a_scheme_keep_their_inputs() -> None:
     assert torch.equal(out[::2], library(x[::2], preset("NVFP4"), scheme))
 
 
-def test_experts_of_several_kinds_are_refused() -> None:
+def test_experts_of_several_kinds_and_short_groups_of_integers_are_refused() -> None:
     mixed = [ActivationScheme("fp8", WHOLE_ROW), ActivationScheme("fp8", WHOLE_ROW, static_scale=1.0)]
     with raises(CorruptCheckpointError, "quantization-mixed"):
         emulation.InputQuantizer(mixed, 128, "cpu")
+    with raises(UsageError, "activations-unsupported", "192 features in groups of 128"):
+        emulation.InputQuantizer([ActivationScheme("int8", 128)], 192, "cpu")
 
 
 def test_inputs_stay_as_they_are_until_a_block_ends() -> None:
