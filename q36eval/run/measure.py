@@ -29,7 +29,7 @@ from q36eval.run.probe_set import published_facts, unsuited_probes
 from q36eval.run.progress import Followed, note
 from q36eval.run.request import ALL_PROBES, Request, another_request, run_finished
 from q36eval.run.served_lane import ServedAlone, served_suite
-from q36eval.run.suites import supplies_of
+from q36eval.run.suites import suite_place, supplies_of
 from q36eval.run.templates import family_template
 
 LOST = ("history-deleted", "history-replaced")
@@ -147,10 +147,13 @@ def _measure_run(
 
 
 def _texts(request: Request, paths: Paths) -> Sequence[CorpusDocument]:
-    """What the KL is measured on, whichever probes are part of the run."""
+    """What the KL is measured on, whichever probes are part of the run; general texts if the suite brings none."""
     from q36eval.run.materials import corpus_of
 
-    return corpus_of(request.suite, request.corpus, paths)[1]
+    corpus = request.corpus
+    if corpus is None and suite_place(request.suite, paths).corpus is None:
+        corpus = paths.data / "corpus" / "general.yaml"
+    return corpus_of(request.suite, corpus, paths)[1]
 
 
 def stopping_rule(

@@ -17,6 +17,7 @@ from q36eval.kl.planning import Material
 from q36eval.measurement_facts import recorded, recorded_subject
 from q36eval.records import ProbeName
 from q36eval.run.materials import corpus_of
+from q36eval.run.measure import _texts
 from q36eval.run.probe_set import Limits, build_evals, build_probes, published_facts
 from q36eval.run.request import Request, Target
 from q36eval.run.suites import named_canaries, shipped_suites, suite_place
@@ -48,7 +49,10 @@ def test_a_suite_is_asked_on_its_frozen_data_and_brings_no_texts_of_a_shipped_on
     # a file brings no texts of a shipped suite of its name
     assert corpus_of("sandbox", None, PATHS)[1]
     with raises(UsageError, "corpus-missing"):
-        corpus_of(str(own_suite(tmp_path)), None, PATHS)
+        corpus_of(str(path), None, PATHS)
+    # general texts choose the scales of a quantized KV cache where evals need no KL
+    request = Request(load_family("sandbox", PATHS), Target("", path), None, str(path), policy=None)
+    assert _texts(request, PATHS) == corpus_of("sandbox", ROOT / "data/corpus/general.yaml", PATHS)[1]
 
 
 def test_what_is_no_suite_is_one_sentence_and_a_folder_hides_no_shipped_one(
