@@ -119,7 +119,10 @@ def configuration_findings(
         findings += [*_layer_types(settings, units), *_read_otherwise(settings)]
     findings += [*_rope_contradictions(settings), *_ends(checkpoint), *_code(checkpoint)]
     if reference is not None:
-        findings += [*_compute_dtype(checkpoint.config, reference), *_computation(settings, text_settings(reference))]
+        theirs = text_settings(reference)
+        if theirs.get("tie_word_embeddings", True) and all(unit.tensor_class != "lm_head" for unit in units.values()):
+            settings["tie_word_embeddings"] = True  # its head is its embeddings, or equals them
+        findings += [*_compute_dtype(checkpoint.config, reference), *_computation(settings, theirs)]
     return findings
 
 

@@ -125,7 +125,7 @@ def _contents(
     if fault is not None:
         findings.append(integrity("malformed-config", "config.json", f"config.json: {fault}."))
         return {}
-    units, shapes = _units(checkpoint, findings) if readable else ({}, None)
+    units, shapes = _units(checkpoint, findings, known) if readable else ({}, None)
     with _entries_judged(findings, measured, Section.CONFIGURATION if known else None):
         findings += configuration_findings(checkpoint, units, None if known is None else known.checkpoint.config)
     if shapes is None:
@@ -176,15 +176,8 @@ def _counterparts(
         f"have no counterpart and are compared with nothing, {', '.join(alone[:MOST_NAMED])} among them; the KL "
         f"judges them."
     )
-    findings.append(
-        Finding(
-            section=Section.COVERAGE,
-            rule="experts-pruned",
-            severity=Severity.ADVISORY,
-            subject="config.json",
-            message=message,
-        )
-    )
+    pruned = integrity("experts-pruned", "config.json", message)
+    findings.append(pruned.model_copy(update={"section": Section.COVERAGE, "severity": Severity.ADVISORY}))
     return {name: unit for name, unit in known.units.items() if name not in alone}
 
 
@@ -221,7 +214,8 @@ class _Reference:
             self.checkpoint = open_checkpoint(held)
             index = index_weights(self.checkpoint)
             self.units = index.weights
-            plan_of(Architecture.of(self.checkpoint).outline, self.checkpoint, index)
+            self.outline = Architecture.of(self.checkpoint).outline
+            plan_of(self.outline, self.checkpoint, index)
             for name in ("tokenizer.json", "tokenizer_config.json", "generation_config.json"):
                 if name in held:
                     held.json(name)
@@ -238,9 +232,11 @@ def _vocab_size(config: Mapping[str, Any]) -> int | None:
     return size if isinstance(size, int) else None
 
 
-def _units(checkpoint: Checkpoint, findings: list[Finding]) -> tuple[dict[str, LogicalWeight], Shapes | None]:
+def _units(
+    checkpoint: Checkpoint, findings: list[Finding], known: "_Reference | None"
+) -> tuple[dict[str, LogicalWeight], Shapes | None]:
     """The weights and their shapes in the model, with findings about those that are missing, unexpected or not what is
-    declared; no shapes where that cannot be told."""
+    declared; no shapes where that cannot be told. Parameters that the reference ties are left out if they are equal."""
     from q36eval.checkpoints.architecture import Architecture
     from q36eval.checkpoints.weight_slots import leave_out_tied
 
@@ -275,14 +271,14 @@ def _units(checkpoint: Checkpoint, findings: list[Finding]) -> tuple[dict[str, L
     findings += [*wrong, *missing, *surplus]
     shapes = {name: outline.shape_at(place) for name, place in places.of.items()}
     plan = {place.parameter: [(place.part, units[name])] for name, place in places.of.items()}
-    for parameter, source in outline.tied.items():
+    for parameter, source in {**(known.outline.tied if known else {}), **outline.tied}.items():
         try:
             leave_out_tied(plan, parameter, source)
         except (CorruptCheckpointError, UsageError, RuntimeError) as error:
-            if getattr(error, "code", None) == "head-not-tied":  # the pass over all weights reports the others
-                findings.append(
-                    Finding(section=Section.CONFIGURATION, rule="tied-head", subject=parameter, message=str(error))
-                )
+            # the pass over all weights reports other errors; the configuration differs if the reference alone ties it
+            if getattr(error, "code", None) == "head-not-tied" and parameter in outline.tied:
+                tied = integrity("tied-head", parameter, str(error))
+                findings.append(tied.model_copy(update={"section": Section.CONFIGURATION}))
         else:
             units = {name: unit for name, unit in units.items() if not outline.is_for(name, parameter)}
     return units, shapes

@@ -90,15 +90,17 @@ def test_a_mistral_with_a_window_is_no_llama(settings: dict[str, None], blocks: 
     assert (("blocking", "computation-differs") in rules(inspect_checkpoint(branch, reference))) is blocks
 
 
-@pytest.mark.parametrize(("factor", "found"), [(1.0, set()), (2.0, {("blocking", "tied-head")})])
-def test_a_tied_head_that_is_stored_too_is_the_embeddings(
-    factor: float, found: set[tuple[str, str]], tmp_path: Path
-) -> None:
+@pytest.mark.parametrize(
+    ("factor", "tied", "blocking"),
+    [(1.0, True, []), (1.0, False, []), (2.0, True, ["tied-head"]), (2.0, False, ["computation-differs"])],
+)
+def test_a_stored_head_may_equal_the_embeddings(factor: float, tied: bool, blocking: list[str], tmp_path: Path) -> None:
     reference = written("llama-tied", tmp_path / "reference")
     branch = Path(shutil.copytree(reference, tmp_path / "branch"))
+    config(tie_word_embeddings=tied)(branch)
     edit_tensors(branch, lambda own: own.update({"lm_head.weight": factor * own["model.embed_tokens.weight"]}))
-    inspection = inspect_checkpoint(branch, reference, weights_workers=1)
-    assert rules(inspection) == {("advisory", "nothing-quantized"), *found}
+    found = rules(inspect_checkpoint(branch, reference, weights_workers=1))
+    assert found == {("advisory", "nothing-quantized"), *(("blocking", rule) for rule in blocking)}
 
 
 OLDER: dict[str, Any] = {
