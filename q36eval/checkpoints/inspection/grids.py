@@ -63,7 +63,8 @@ class Rounding:
     a row share a scale; `oversize` [weights] how many times as large as any convention makes them the stored scales
     typically are, 0 where a producer may choose them freely; `order` [weights, in] the weight's column at each place,
     None where that is the place itself; `inside` the values (in that order) that the stored grid reaches, None where
-    that is not asked: a producer may clip the others.
+    that is not asked: a producer may clip the others; `reach` how far an importance matrix may move each value, None
+    where there was none.
     """
 
     half_steps: Tensor
@@ -75,6 +76,7 @@ class Rounding:
     oversize: Tensor
     order: Tensor | None = None
     inside: Tensor | None = None
+    reach: Tensor | None = None
 
     def ordered(self, values: Tensor) -> Tensor:
         """[weights, out, in] with the columns in this order."""
@@ -334,7 +336,8 @@ class OnGrid:
     """What is judged of weights whose grid is known: `lost` and `kept` of `Rounding`; of each row [weights, out] the
     share `beyond` half a step; of each group [weights, out, groups] squares of the error and of half steps (`limit`).
 
-    `inside` [weights, out, 3] are the count, squares and products with the error of what the stored grid reaches.
+    `inside` [weights, out, 3] are the count, squares and products with the error of what the stored grid reaches;
+    `reach` [weights, out, groups] are squares of that of `Rounding`.
     """
 
     lost: Tensor
@@ -343,6 +346,7 @@ class OnGrid:
     squared: Tensor
     limit: Tensor
     inside: Tensor | None = None
+    reach: Tensor | None = None
 
 
 @dataclass(frozen=True)
@@ -367,9 +371,11 @@ def sums_of(error: Tensor, original: Tensor, rounding: Rounding | None) -> Sums:
         kept = rounding.ordered(original) * rounding.inside
         products = (kept * rounding.ordered(error)).sum(-1)
         inside = torch.stack([rounding.inside.sum(-1), kept.square().sum(-1), products], -1)
-    beyond = (squared > limit).sum(-1) / squared.shape[-1]
+    far = None if rounding.reach is None else rounding.reach.square()
+    beyond = (squared > (limit if far is None else far)).sum(-1) / squared.shape[-1]
     by_group = _by_group(squared, rounding.width), _by_group(limit, rounding.width)
-    return replace(rows, on_grid=OnGrid(rounding.lost, rounding.kept, beyond, *by_group, inside))
+    reach = None if far is None else _by_group(far, rounding.width)
+    return replace(rows, on_grid=OnGrid(rounding.lost, rounding.kept, beyond, *by_group, inside, reach))
 
 
 Summed = TypeVar("Summed", Sums, OnGrid)
@@ -399,7 +405,9 @@ def put(sums: Summed, room: Summed, start: int, stop: int) -> None:
 def usages(sums: Sums, on_grid: OnGrid, rounding: Rounding) -> list[Usage]:
     """Of every weight, from the sums over all of its rows; `rounding` may be of some of them."""
     squared, limit = on_grid.squared.sum(-1), on_grid.limit.sum(-1)
-    groups, rows = (on_grid.squared / on_grid.limit).sqrt(), (squared / limit).sqrt()
+    reach = on_grid.limit if on_grid.reach is None else on_grid.reach
+    # an importance matrix outweighs columns in a quarter of a row's groups at most
+    groups, rows = (on_grid.squared / reach).sqrt(), (4 * squared / (3 * limit + reach.sum(-1))).sqrt()
     worst, row = rows.max(1)
     usual = (ROW_TIMES_MEDIAN * rows.median(1).values).clamp(*ROW_LIMITS)
     # scales that cost no more than the tightest do are no fault, however large: the values may lie on their grid
@@ -408,7 +416,7 @@ def usages(sums: Sums, on_grid: OnGrid, rounding: Rounding) -> list[Usage]:
     clean = on_grid.beyond.quantile(BEST_ROWS, 1) <= BEYOND_BY_ROUNDING
     if not bool(clean.all()):
         # the error that a large value leaves behind moves into other groups of its row, whose steps may be smaller
-        moved = (on_grid.squared / torch.maximum(on_grid.limit, on_grid.limit.mean(2, keepdim=True))).sqrt()
+        moved = (on_grid.squared / torch.maximum(reach, reach.mean(2, keepdim=True))).sqrt()
         moved /= (GROUP_TIMES_MEDIAN * moved.median(1, keepdim=True).values).clamp(*GROUP_LIMITS)
         shares_moved, place_moved = moved.flatten(1).max(1)
         shares, place = torch.where(clean, shares, shares_moved), torch.where(clean, place, place_moved)
