@@ -30,6 +30,9 @@ _SCHEME = re.compile(
 _PLAIN = re.compile(r"(un|de)quantized|(?<![a-z0-9])(bf16|fp16)[-_]from", re.IGNORECASE)
 """How weights are called that were quantized once, or were trained to be."""
 _BITS = re.compile(r"(?:fp|int|w|iq|q|^)([1-8])(?!\d)", re.IGNORECASE)
+_OF_LLAMA_CPP = re.compile(r"\bi?q([1-8])_", re.IGNORECASE)
+_FALLBACK = {"1": "4", "2": "4", "3": "4", "4": "5", "6": "8"}
+"""Bits for rows that 256 does not divide (`tensor_type_fallback` of llama.cpp's llama-quant.cpp)."""
 
 
 def named_scheme(text: str) -> str | None:
@@ -103,7 +106,9 @@ def declared_findings(
         message = f"--scheme declares {', '.join(missing)}, and the stored weights are {mixture_name(stored)}."
         findings.append(_finding(message))
     told, kept = _bits(declared.values()), _bits(stored)
-    if told and kept and not told & kept:
+    usual = _bits([max(stored.keys() - {"MXFP4"} or stored, key=stored.__getitem__)])
+    fallback = {_FALLBACK.get(bits, bits) for bits in _OF_LLAMA_CPP.findall("; ".join(declared.values()))}
+    if told and kept and (not (told | fallback) & kept or max(usual, default="8") < min(told)):
         named = "; ".join(f"{what} by {where}" for where, what in declared.items())
         findings.append(_finding(f"declared are {named}, and the stored weights are {mixture_name(stored)}."))
     called = declared or scheme is not None

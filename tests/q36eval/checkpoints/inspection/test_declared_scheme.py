@@ -95,6 +95,12 @@ def test_the_scheme_of_a_person_is_compared_with_what_is_stored() -> None:
     assert declared_findings({"its name": "GPTQ"}, None, {"W3A16": 3}, 0.9) == [], "it tells no width"
     (other,) = declared_findings({"its name": "NVFP4"}, None, stored, 0.9)
     assert (other.rule, other.severity) == ("declared-scheme-absent", Severity.BLOCKING)
+    q3_k_m = {"Q4_0": 120, "Q4_K": 29, "Q5_0": 58, "Q5_1": 2, "Q5_K": 1, "Q8_0": 1}
+    assert declared_findings({"its name": "q3_k_m"}, None, q3_k_m, 1.0) == [], "of 576 columns"
+    assert declared_findings({"its name": "Q6_K"}, None, {"MXFP4": 72, "Q8_0": 98}, 1.0) == []
+    for name, other in (("int3", q3_k_m), ("Q4_K_M", {}), ("Q4_K_M", {"Q2_K": 90, "Q3_K": 60, "Q4_K": 30})):
+        (coarse,) = declared_findings({"its name": name}, None, other, 1.0)
+        assert (coarse.rule, coarse.severity) == ("declared-scheme-absent", Severity.BLOCKING)
     (hardly,) = declared_findings({"its name": "FP8"}, None, stored, 0.005)
     assert hardly.rule == "little-quantized"
 
