@@ -47,6 +47,7 @@ TOGETHER = {
     # what diverges so far is as far from its perplexity; `standard` has few texts, whose mean moves with them
     "kl-worst-documents": {"perplexity", "kl"},
     "ruler-128k": {"ruler"},  # one of its lengths
+    "wrong-conclusions": {"failures-freeform"},  # a wrong conclusion is a wrong answer
 }
 """Faults that concern more by necessity."""
 

@@ -1,0 +1,51 @@
+"""Plots of the study as SVG: `python -m benchmarks.quantizers.plots FOLDER OUT.svg`; needs matplotlib.
+
+Left, what a gate sees against the truth: KL on its texts, and by how much the perplexity of unseen texts rises. Right,
+the same rise against the size of the files. Colours are verdicts; set-aside entries are hollow.
+"""
+
+import math
+import sys
+from pathlib import Path
+
+from benchmarks.quantizers.tables import HARM, Entry, entries
+
+COLOURS = {"PASS": "tab:green", "FAIL": "tab:red", "INCONCLUSIVE": "tab:orange"}
+
+
+def main() -> None:
+    """Draw both."""
+    import matplotlib as mpl
+
+    mpl.use("svg")
+    from matplotlib import pyplot as plt
+
+    mpl.rcParams.update({"svg.hashsalt": "q36eval", "svg.fonttype": "none", "font.size": 8})
+    figure, axes = plt.subplots(1, 2, figsize=(10, 4.2), layout="constrained", sharey=True)
+    for each in entries(Path(sys.argv[1])):
+        rise = 100 * each.rise[0]
+        if not math.isnan(rise) and each.kind == "branches":
+            for axis, x in zip(axes, (kl_of(each), megabytes(each)), strict=True):
+                colour = COLOURS.get(each.report.get("headline", "").split(",")[0], "tab:gray")
+                axis.scatter(x, max(rise, 0.05), color=colour, facecolors="none" if each.set_aside else colour, s=22)
+                axis.annotate(each.name, (x, max(rise, 0.05)), xytext=(3, 3), textcoords="offset points", fontsize=6)
+    for axis, label in zip(axes, ("KL divergence of the gate's texts (nats per token)", "megabytes"), strict=True):
+        axis.set(xlabel=label, yscale="log", ylabel="rise of unseen perplexity (%)")
+        axis.axhline(100 * HARM, color="gray", linewidth=0.8)
+    axes[0].set_xscale("log")
+    figure.savefig(sys.argv[2], metadata={"Date": None})
+
+
+def kl_of(each: Entry) -> float:
+    """The divergence that the gate measured; NaN where it measured none."""
+    value = each.criteria.get("kl", {}).get("value")
+    return math.nan if value is None else float(value)
+
+
+def megabytes(each: Entry) -> float:
+    """Of its files."""
+    return float(next(iter(each.record.values()))["bytes"]) / 1e6
+
+
+if __name__ == "__main__":
+    main()
