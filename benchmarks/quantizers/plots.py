@@ -25,7 +25,7 @@ def main() -> None:
     for each in entries(Path(sys.argv[1])):
         rise = 100 * each.rise[0]
         if not math.isnan(rise) and each.kind == "branches":
-            for axis, x in zip(axes, (kl_of(each), megabytes(each)), strict=True):
+            for axis, x in zip(axes, (kl_of(each), next(iter(each.record.values()))["bytes"] / 1e6), strict=True):
                 colour = COLOURS.get(each.report.get("headline", "").split(",")[0], "tab:gray")
                 axis.scatter(x, max(rise, 0.05), color=colour, facecolors="none" if each.set_aside else colour, s=22)
                 axis.annotate(each.name, (x, max(rise, 0.05)), xytext=(3, 3), textcoords="offset points", fontsize=6)
@@ -40,11 +40,6 @@ def kl_of(each: Entry) -> float:
     """The divergence that the gate measured; NaN where it measured none."""
     value = each.criteria.get("kl", {}).get("value")
     return math.nan if value is None else float(value)
-
-
-def megabytes(each: Entry) -> float:
-    """Of its files."""
-    return float(next(iter(each.record.values()))["bytes"]) / 1e6
 
 
 if __name__ == "__main__":

@@ -255,7 +255,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
     shown = [each for each in everything.values() if each.set_aside == asked.set_aside]
     print(costs(shown), catches(shown), errors(shown, everything), sep="\n")
     print(ranks([each for each in shown if each.kind != "damages"]))
-    print("as a table of its own: what each gate says")
     verdicts = said(shown, everything)
     print(table(("entry", *verdicts), [(e.name, *(v.get(e.name, "-") for v in verdicts.values())) for e in shown]))
 
