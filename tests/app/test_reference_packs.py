@@ -118,8 +118,8 @@ def test_a_pack_alone_gives_the_figures_of_its_reference(gate: PackGates, pack: 
     verdicts = {criterion.id: criterion for criterion in alone.report.criteria}
     assert verdicts["intact"].verdict is CriterionVerdict.PASS
     assert verdicts["kl"].verdict is CriterionVerdict.PASS
-    assert verdicts["unquantized"].verdict is CriterionVerdict.NOT_MEASURED
-    assert "weights are not on this machine" in verdicts["unquantized"].reason
+    assert verdicts["weights"].verdict is CriterionVerdict.NOT_MEASURED
+    assert "weights are not on this machine" in verdicts["weights"].reason
     assert (alone.verdict, alone.report.exit_code) == (Verdict.INCONCLUSIVE, 3)
     assert alone.reference_identity == beside.reference_identity
     whole = gate(folder_of("main"), pack, reference=Target("bf16", SANDBOX / "bf16"))
