@@ -74,7 +74,7 @@ def measured(name: str, folder: Path, state: Path, device: str) -> None:
     link = linked(name, folder)
     both = ("--branch", str(link), "--reference", str(folder / "entries" / REFERENCE), "--device", device)
     parts = {
-        "gate": ("gate", *both, "--exhaustive"),
+        "gate": ("gate", *both, "--exhaustive", "--draws", "40"),
         "perplexity": ("kl", *both, "--corpus", str(folder / "truth" / "corpus.yaml")),
         "accuracy": ("evals", *both, "--suite", str(folder / "truth" / "suite.yaml")),
         "weights_only": ("kl", *both, "--suite", "standard", "--engine-arg", "weights_only=true"),
