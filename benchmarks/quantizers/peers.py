@@ -151,7 +151,7 @@ def llama_cpp_ci(perplexity: float) -> Verdict:
 
     Source: https://github.com/ggml-org/llama.cpp, ci/run.sh, function check_ppl, as in PyPI llama-cpp-python 0.3.36.
     """
-    return "FAIL" if perplexity > 20 else "PASS"
+    return "PASS" if perplexity <= 20 else "FAIL"
 
 
 RULES: dict[str, Callable[[Right, Right], Verdict]] = {

@@ -41,6 +41,8 @@ from q36eval.checkpoints.scheme import Scheme
 
 SUPERBLOCK = 256
 _IGNORING_IMPORTANCE = ("Q8_0", "MXFP4", "NVFP4")
+OF_RANGED = 3.0
+"""Half steps that measured files with ranged blocks stay within, whose derived limit would hide an erased block."""
 OF_IMPORTANCE = 0.01
 """How much smaller a weight may come out where columns counted differently."""
 ROUNDED_TO_F16 = 2.0**-11
@@ -93,18 +95,18 @@ def rounding_to_blocks(parts: Parts, scheme: Scheme, weight: Tensor) -> Rounding
     else:
         return None
     if scheme.setting("importance") and kind not in _IGNORING_IMPORTANCE:
-        kept, reach = rounding.kept - OF_IMPORTANCE * rounding.signal, _moved_by_importance(weight, kind)
-        rounding = replace(rounding, reach=rounding.half_steps + reach, kept=kept)
+        kept, half = rounding.kept - OF_IMPORTANCE * rounding.signal, rounding.half_steps
+        rounding = replace(rounding, reach=half + _moved_by_importance(weight, kind, half), kept=kept)
     return rounding if order is None else replace(rounding, order=order[None])
 
 
-def _moved_by_importance(weight: Tensor, kind: str) -> Tensor:
+def _moved_by_importance(weight: Tensor, kind: str, half_steps: Tensor) -> Tensor:
     """The most that importance moves each value by beyond its half step."""
     if kind in _IQ4 or not _GRIDS[kind].ranged:
         return weight.abs() if kind in _IQ4 else weight.abs() / 2
     blocks = _blocks(weight, _GRIDS[kind].width)
     least, most = blocks.amin(-1, keepdim=True).clamp(max=0), blocks.amax(-1, keepdim=True)
-    return torch.maximum(blocks - least, most - blocks).reshape(weight.shape) / 2
+    return torch.minimum(torch.maximum(blocks - least, most - blocks).view_as(weight) / 2, OF_RANGED * half_steps)
 
 
 def _microscaled(kind: str, parts: Parts, shape: Block) -> Grid:
