@@ -84,7 +84,8 @@ def measured(name: str, folder: Path, state: Path, device: str) -> None:
         file = folder / "records" / f"{name}.{part}.json"
         if not file.exists():
             record = {"name": name, "device": device, "bytes": size, **command(state, *arguments)}
-            file.write_text(json.dumps(record, indent=1), encoding="utf-8")
+            if "failed" not in record["printed"]:  # else it is tried again
+                file.write_text(json.dumps(record, indent=1), encoding="utf-8")
             print(f"{name}: {part} in {record['seconds']:.0f} s", flush=True)
 
 

@@ -1,4 +1,4 @@
-"""The study's tables: `python -m benchmarks.quantizers.tables FOLDER [--set-aside] [--plots FOLDER]`, as Markdown.
+"""The study's tables: `python -m benchmarks.quantizers.tables FOLDER [--set-aside]`, as Markdown.
 
 Reads FOLDER/records. What was set aside by seed is shown only with --set-aside, and then alone.
 

@@ -42,7 +42,7 @@ from q36eval.checkpoints.scheme import Scheme
 SUPERBLOCK = 256
 _IGNORING_IMPORTANCE = ("Q8_0", "MXFP4", "NVFP4")
 OF_RANGED = 3.0
-"""Half steps that measured files with ranged blocks stay within, whose derived limit would hide an erased block."""
+"""Half steps more that importance may move values of ranged blocks; their derived limit would hide an erased block."""
 OF_IMPORTANCE = 0.01
 """How much smaller a weight may come out where columns counted differently."""
 ROUNDED_TO_F16 = 2.0**-11
