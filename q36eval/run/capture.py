@@ -123,14 +123,15 @@ class ReferenceAnswers(Mapping[ProbeName, Capture]):
         if not absent:
             return
         count = sum(len(work.todo) for work in absent)
+        probes = {work.probe.name: work.probe for work in absent}.values()  # several works may be stages of one
         with ExitStack() as locks:
             # always in the same order, so that no two wait for each other
-            for path in sorted(self._captures[work.probe.name].lock_file for work in absent):
+            for path in sorted(self._captures[probe.name].lock_file for probe in probes):
                 waiting = partial(self.progress.stage, "waiting for another run to capture the reference", count)
                 locks.enter_context(_locked(path, waiting))
-            for work in absent:
-                capture = self._captures[work.probe.name] = self._open(work.probe)
-                _adopt_parts(Work(work.probe, self._planned[work.probe.name]), capture)
+            for probe in probes:
+                capture = self._captures[probe.name] = self._open(probe)
+                _adopt_parts(Work(probe, self._planned[probe.name]), capture)
             absent = self._unfinished(absent)
             if any(work.todo or _missing_second(work, self._captures[work.probe.name]) for work in absent):
                 try:
@@ -139,8 +140,8 @@ class ReferenceAnswers(Mapping[ProbeName, Capture]):
                     capture_reference(engine, absent, self._captures, self.progress, self._keep_head)
                 except CorruptCheckpointError as error:  # its layers are decoded while it is evaluated
                     raise UsageError(error.code, f"The reference cannot be used: {error}") from error
-            for work in absent:
-                self._seal(work.probe)
+            for probe in probes:
+                self._seal(probe)
 
     def _announce(self, engine: Engine) -> None:
         """Say once what the reference computes together."""

@@ -2,6 +2,7 @@
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from q36eval.errors import EngineError, UsageError
 from q36eval.gate import StageState
 from q36eval.probes import Digest, Probe, Progress, WorkItem
 from q36eval.records import ItemOutcome, Measurement, ProbeName, Schedule
+from q36eval.run.capture import ReferenceAnswers
 from q36eval.run.items import Work
 from q36eval.run.progress import Estimate
 from tests.q36eval.run.runner import CountingEngine, LengthProbe, MemorySink, kept, measured, run, scoring
@@ -278,3 +280,13 @@ def test_what_is_doubted_is_asked_again_once_and_no_more_than_needed(
     assert [key for key in asked if "again" in key] == ["canaries/first/0/again"]
     asked = run(tmp_path, probe).branch.asked
     assert len([key for key in asked if "again" in key]) == 2, "without a rule all of it"
+
+
+def test_the_reference_answers_several_stages_of_a_probe_in_one_pass(tmp_path: Path) -> None:
+    probe, reference = Staged(ProbeName.CANARIES, ["first", "second"]), CountingEngine()
+    work = Work(probe, probe.plan(None))
+    place = partial(kept, tmp_path, probe.name, probe.suite_sha256)
+    answers = ReferenceAnswers([work], lambda _: place(), lambda: reference, Progress())
+    answers.answer([(work, work.of_stage(stage)) for stage in work.stages])
+    assert reference.asked == [item.key for item in work.items]
+    assert place().manifest is not None
