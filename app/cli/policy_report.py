@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from q36eval.gate import Criterion, Policy
+from q36eval.gate import Criterion, Policy, with_integrity
 from q36eval.gate.competence import PAIRED
 from q36eval.gate.margins import held_to
 from q36eval.inert_text import plain
@@ -25,6 +25,7 @@ NOT_MEASURED = "What was not measured never passes: the lane is then INCONCLUSIV
 
 def policy_lines(policy: Policy) -> Iterator[str]:
     """The policy in words, lane by lane."""
+    policy = with_integrity(policy)
     made_of = f", made of {' > '.join(policy.lineage)}" if policy.lineage else ""
     yield plain(f"{policy.name}{made_of}: {policy.description}", LONG)
     needs = "A release needs all of this"

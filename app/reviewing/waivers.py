@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from q36eval.app.reviewing.waiver_files import closest
 from q36eval.config import Family
 from q36eval.errors import UsageError
-from q36eval.gate import Policy, Waiver
+from q36eval.gate import Policy, Waiver, with_integrity
 from q36eval.history import History, RunFilter, RunRecord, RunState
 from q36eval.records import ProbeName
 
@@ -23,7 +23,7 @@ def check_names(
         UsageError: no such branch, criterion, slice or canary; or a criterion that no policy lets anybody waive.
     """
     check_branch(branch, family, history)
-    criteria = [criterion for policy in policies for criterion in policy.criteria]
+    criteria = [criterion for policy in policies for criterion in with_integrity(policy).criteria]
     if waiver.criterion is not None:
         _known("criterion", waiver.criterion, [criterion.id for criterion in criteria])
         if not any(criterion.waivable for criterion in criteria if criterion.id == waiver.criterion):

@@ -15,6 +15,7 @@ meaning, range and words in `policy.Margin`.
 
 from q36eval.gate.attempts import EarlierGate, Tried
 from q36eval.gate.decision import decide
+from q36eval.gate.integrity import with_integrity
 from q36eval.gate.policy import NON_FINITE, Criterion, Margin, Policy
 from q36eval.gate.report import (
     Circumstances,
@@ -45,4 +46,5 @@ __all__ = [
     "Tried",
     "Waiver",
     "decide",
+    "with_integrity",
 ]

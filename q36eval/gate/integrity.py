@@ -23,6 +23,7 @@ class _Rule:
     """One census that no policy allows to be more than `allowed`."""
 
     id: str
+    title: str
     probe: ProbeName
     metric: str
     source: str
@@ -31,18 +32,23 @@ class _Rule:
 
 RULES = (
     _Rule(
-        id="integrity.non-finite-tokens",
+        id="outputs-finite",
+        title="Finite outputs",
         probe=ProbeName.KL,
         metric=NON_FINITE,  # they enter no mean, so that a policy that judges means alone would pass the branch
         source="a model that emits NaN or infinity is broken, whatever its scores; every policy holds this rule",
     ),
     _Rule(
-        id="integrity.damaged-checkpoint",
+        id="checkpoint-intact",
+        title="Checkpoint intact",
         probe=ProbeName.WEIGHTS,
         metric=DAMAGE,
-        source="a damaged checkpoint is not the requested branch; every policy holds this rule",
+        source="every tensor is accounted for exactly once, or it is another model; every policy holds this rule",
     ),
 )
+
+
+_COUNTED = {(rule.probe, rule.metric) for rule in RULES}
 
 
 def drifts(measurements: Iterable[Measurement]) -> tuple[Measurement, ...]:
@@ -64,18 +70,19 @@ def believed(result: CriterionResult, drifted: Sequence[Measurement]) -> Criteri
     return result.model_copy(update=update | dict.fromkeys(("p_pass", "p_fail", "p_fail_adjusted"), 1.0))
 
 
-def with_integrity(policy: Policy, measurements: Sequence[Measurement]) -> Policy:
-    """The policy, and where one of these faults was counted, the rule that refuses it in all its lanes.
+def with_integrity(policy: Policy, measurements: Sequence[Measurement] = ()) -> Policy:
+    """The policy, and of each probe by which it blocks, the rule that refuses its faults in all lanes.
 
-    A policy that has this rule itself, for all of its lanes and for nobody to waive, stays as it is. One that asks for
-    them in a laxer way gets the rule counted or not: else losing the count would turn a FAIL into a PASS.
+    The count must then be there: else losing it would turn a FAIL into a PASS. A fault that was counted is refused
+    whatever the policy judges. A policy that has this rule itself, for all of its lanes and for nobody to waive, stays
+    as it is.
     """
-    counted = {(m.probe, m.metric) for m in measurements if not m.value <= 0}
-    asked_for = {(c.probe, c.metric) for c in policy.criteria}
+    judged = {m.probe for m in measurements if (m.probe, m.metric) in _COUNTED and not m.value <= 0}
+    judged |= {c.probe for c in policy.criteria if c.tier == "blocking" or (c.probe, c.metric) in _COUNTED}
     added = [_criterion(_repeats_itself(drift), policy) for drift in drifts(measurements)]
     for rule in RULES:
         lacking = not any(_is_the_rule(rule, criterion, policy) for criterion in policy.criteria)
-        if (rule.probe, rule.metric) in counted | asked_for and lacking:
+        if rule.probe in judged and lacking:
             added.append(_criterion(rule, policy))
     return policy.model_copy(update={"criteria": (*policy.criteria, *added)}) if added else policy
 
@@ -84,13 +91,14 @@ def _repeats_itself(drift: Measurement) -> _Rule:
     """The rule that such a run is not measured."""
     source = "answers of an engine that is not what it was say nothing of the branch; every policy holds this rule"
     name = f"integrity.{drift.probe}-engine-drift"
-    return _Rule(name, drift.probe, ENGINE_DRIFT, source, drift.reference_value or 0.0)
+    return _Rule(name, "The engine repeats itself", drift.probe, ENGINE_DRIFT, source, drift.reference_value or 0.0)
 
 
 def _criterion(rule: _Rule, policy: Policy) -> Criterion:
     """The rule in all lanes of the policy."""
     return Criterion(
         id=_free_id(rule.id, policy.criteria),
+        title=rule.title,
         probe=rule.probe,
         metric=rule.metric,
         margin=Margin(kind="max_count", value=rule.allowed, source=rule.source),

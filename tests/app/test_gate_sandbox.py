@@ -108,7 +108,7 @@ def test_damage_that_loads_is_found_before_anything_is_asked(gate: Gates, tmp_pa
     run = gate(damaged(tmp_path, change))
     assert (report_of(run).verdict, run.report.exit_code) == (Verdict.FAIL, 1)
     # the policy guards one lane only; damage fails the other too
-    assert set(run.report.decisive) == {"intact", "integrity.damaged-checkpoint"}
+    assert set(run.report.decisive) == {"intact", "checkpoint-intact"}
     assert not gate.history.items(run.id)
 
 

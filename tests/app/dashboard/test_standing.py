@@ -12,7 +12,7 @@ from written_history import POLICY, evidence, identity, write_run
 import q36eval.app.standing as standing
 from q36eval.app.standing import BranchStanding, Standing, Standings
 from q36eval.chat.declared_template import TEMPLATE, DeclaredTemplate
-from q36eval.gate import Circumstances, GateReport, Policy, Waiver, decide
+from q36eval.gate import Circumstances, GateReport, Policy, Waiver, decide, with_integrity
 from q36eval.gate.declaration import DECLARED, declaration
 from q36eval.gate.policy_file import inherit, read_policy
 from q36eval.history import History, RunRecord, RunState
@@ -55,7 +55,7 @@ def gate(
         policy=policy,
         provenance={**known, **(provenance or {})},
     )
-    asked = {(one.probe, one.metric, one.slice) for one in policy.criteria}
+    asked = {(one.probe, one.metric, one.slice) for one in with_integrity(policy).criteria}
     for one in evidence(SANDBOX, damage, 1):
         if (one.probe, one.metric, one.slice) in asked:
             history.add_measurement(run.id, one)

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from q36eval.canaries.outcomes import question_name
-from q36eval.gate import Circumstances, Policy, Stage, StageState, decide
+from q36eval.gate import Circumstances, Policy, Stage, StageState, decide, with_integrity
 from q36eval.gate.policy_file import read_policy
 from q36eval.history import History, RunRecord
 from q36eval.records import (
@@ -61,7 +61,7 @@ def evidence(policy: Policy, damage: float, seed: int) -> list[Measurement]:
     """A measurement for every criterion; `damage` is how many margins the branch is worse than its reference."""
     rng = np.random.default_rng(seed)
     found = []
-    for criterion in policy.criteria:
+    for criterion in with_integrity(policy).criteria:
         probe, metric, slice = criterion.probe, criterion.metric, criterion.slice
         if criterion.margin.kind == "max_count":
             found.append(census(probe, metric, 0 if damage < 2 or probe is not ProbeName.CANARIES else 3, slice))

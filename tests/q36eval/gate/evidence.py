@@ -162,6 +162,10 @@ def small_evidence(mmlu_lost: int = 0, tools_broken: int = 0, faults: int = 0) -
     ]
 
 
+FINITE = census(ProbeName.KL, "non_finite_tokens", 0)
+"""No token without finite figures, which every judged divergence must show."""
+
+
 def without_competence(policy: Policy) -> Policy:
     """The policy, asking nothing of the reference."""
     criteria = tuple(criterion.model_copy(update={"informative": None}) for criterion in policy.criteria)

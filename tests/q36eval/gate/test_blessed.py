@@ -39,8 +39,8 @@ def judged(
     now: Measurement, then: list[Measurement], kind: MarginKind = "min_recovery", value: float = 0.9
 ) -> CriterionResult:
     of = {"probe": now.probe, "metric": now.metric, "slice": now.slice}
-    (result,) = decide(only(kind, value, margin={"against": "blessed"}, **of), [now], blessed=then).criteria
-    return result
+    asked = only(kind, value, id="asked", margin={"against": "blessed"}, **of)
+    return decide(asked, [now], blessed=then).criteria[0]
 
 
 def test_what_was_accepted_counts_and_not_the_reference() -> None:

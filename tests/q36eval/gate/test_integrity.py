@@ -1,17 +1,16 @@
-"""Tokens without finite figures fail a branch whatever its policy judges."""
+"""Tokens without finite figures and damaged files fail a branch whatever its policy judges, and must be counted."""
 
 from datetime import date
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from q36eval.gate import Criterion, GateReport, Policy, Waiver, decide
-from q36eval.records import Lane, ProbeName, Verdict
-from tests.q36eval.gate.evidence import census, criterion, divergence
+from q36eval.records import Lane, Measurement, ProbeName, Verdict
+from tests.q36eval.gate.evidence import FINITE, accuracy, census, criterion, divergence
 
 BOTH = (Lane.STRUCTURED, Lane.FREEFORM)
-RULE = "integrity.non-finite-tokens"
+RULE = "outputs-finite"
+INTACT = census(ProbeName.WEIGHTS, "integrity_faults", 0)
 
 
 def policy(*own: Criterion) -> Policy:
@@ -47,26 +46,34 @@ def test_no_laxer_rule_of_the_policy_stands_in_its_place(lax: Criterion) -> None
     assert any(name.startswith(RULE) for name in report.decisive)
 
 
-def test_a_policy_with_the_rule_is_judged_by_its_own_and_one_that_asks_laxly_passes_on_no_lost_count() -> None:
+def test_a_policy_with_the_rule_is_judged_by_its_own() -> None:
     report = decided(7, own())
     assert (report.decisive, len(report.criteria)) == (("finite",), 2)
-    report = decide(policy(own(tier="advisory")), [divergence([1e-5] * 60)])
-    assert (report.verdict, report.decisive) == (Verdict.INCONCLUSIVE, (RULE,))
 
 
-@given(st.integers(0, 3))
-def test_a_damaged_checkpoint_fails_a_policy_that_does_not_look_at_it(faults: int) -> None:
-    found = [divergence([1e-5] * 60), census(ProbeName.WEIGHTS, "integrity_faults", faults)]
-    report = decide(policy(), found)
-    damaged = ("integrity.damaged-checkpoint",)
-    assert (report.exit_code, report.decisive) == ((1, damaged) if faults else (0, ()))
-    assert decide(policy(), found[1:]).exit_code == (1 if faults else 3), "and where nothing else could be measured"
+@pytest.mark.parametrize(
+    ("found", "code", "decisive"),
+    [
+        ([], 0, ()),
+        ([FINITE], 1, (RULE,)),
+        ([INTACT], 1, ("checkpoint-intact",)),
+    ],
+)
+def test_nothing_passes_without_these_counts(found: list[Measurement], code: int, decisive: tuple[str, ...]) -> None:
+    """Of each probe by which the policy blocks; a fault of another probe counts wherever it was counted."""
+    scheme = criterion("max_count", 0, id="coverage", probe="weights", metric="coverage_faults", lanes=BOTH)
+    evidence = [divergence([1e-5] * 60), census(ProbeName.WEIGHTS, "coverage_faults", 0), FINITE, INTACT]
+    report = decide(policy(scheme), [m for m in evidence if m not in found])
+    assert (report.exit_code != 0, report.decisive) == (bool(code), decisive)
+    broken = [census(m.probe, m.metric, 1) for m in found]
+    assert decide(policy(scheme), [m for m in evidence if m not in found] + broken).exit_code == code
+    only_accuracy = Policy(name="p", criteria=(criterion("min_recovery", 0.9, probe="evals", metric="accuracy"),))
+    assert decide(only_accuracy, [accuracy([1] * 200, [1] * 200, "all"), *broken]).exit_code == code
 
 
 def test_the_rule_that_every_policy_holds_guards_no_lane_by_itself() -> None:
     """All that the policy asks for is waived, and that no token was broken is no reason to release."""
     waiver = Waiver(owner="o", reason="r", criterion="kl", expires=date(2030, 1, 1))
-    found = [divergence([0.5] * 60), census(ProbeName.KL, "non_finite_tokens", 0)]
-    report = decide(policy(own(tier="advisory", value=5)), found, [waiver], on=date(2026, 1, 1))
+    report = decide(policy(), [divergence([0.5] * 60), FINITE], [waiver], on=date(2026, 1, 1))
     assert {result.id: str(result.verdict) for result in report.criteria}[RULE] == "PASS"
     assert (report.verdict, report.exit_code, report.waived) == (Verdict.INCONCLUSIVE, 3, ("kl",))

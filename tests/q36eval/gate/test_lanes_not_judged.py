@@ -6,7 +6,7 @@ from pydantic import ValidationError
 from q36eval.errors import ExitCode
 from q36eval.gate import CriterionVerdict, GateReport, Policy, decide
 from q36eval.records import Lane, Measurement, ProbeFailure, ProbeName, Verdict
-from tests.q36eval.gate.evidence import criterion, divergence, failure_rate, flips, measurement, perplexity
+from tests.q36eval.gate.evidence import FINITE, criterion, divergence, failure_rate, flips, measurement, perplexity
 from tests.q36eval.stats.evidence import items
 
 BOTH, STRUCTURED, FREEFORM = tuple(Lane), (Lane.STRUCTURED,), (Lane.FREEFORM,)
@@ -32,7 +32,7 @@ def answers(lane: str, failing: int, lost: int = 0, of: int = 60) -> Measurement
 
 def judged(*measurements: Measurement, policy: Policy = POLICY, kl: float = 0.01) -> GateReport:
     texts = divergence([kl * (1 + row / 50) for row in range(50)])
-    return decide(policy, [texts, answers("freeform", 0), *measurements])
+    return decide(policy, [FINITE, texts, answers("freeform", 0), *measurements])
 
 
 def lanes(report: GateReport) -> dict[Lane, Verdict]:
@@ -89,7 +89,7 @@ def test_what_broke_or_was_skipped_is_not_measured_and_never_not_judged() -> Non
     kinds = {"crashed": ExitCode.NOT_MEASURED, "skipped": ExitCode.INCONCLUSIVE, None: ExitCode.INCONCLUSIVE}
     for kind, code in kinds.items():
         failures = [] if kind is None else [ProbeFailure(probe=ProbeName.CANARIES, reason="test", kind=kind)]
-        report = decide(POLICY, [divergence([0.01] * 50)], failures=failures)
+        report = decide(POLICY, [FINITE, divergence([0.01] * 50)], failures=failures)
         assert (report.verdict, report.exit_code) == (Verdict.INCONCLUSIVE, code)
         assert lanes(report)[Lane.STRUCTURED] is Verdict.INCONCLUSIVE
     prompts = flips({"json": (6, 0)})
@@ -105,7 +105,7 @@ def test_a_model_without_a_chat_template_is_judged_by_texts_alone() -> None:
     texts = criterion("max_value", 0.1, id="texts", where_able=True)
     policy = Policy(name="p", required=FREEFORM, criteria=(*POLICY.criteria, texts))
     failure = ProbeFailure(probe=ProbeName.CANARIES, reason="no chat template", kind="unsuited")
-    report = decide(policy, [divergence([0.01 + row / 10_000 for row in range(50)])], failures=[failure])
+    report = decide(policy, [FINITE, divergence([0.01 + row / 10_000 for row in range(50)])], failures=[failure])
     assert (report.verdict, report.exit_code) == (Verdict.PASS, ExitCode.PASS)
     assert lanes(report) == {Lane.STRUCTURED: Verdict.NOT_JUDGED, Lane.FREEFORM: Verdict.PASS}
 
@@ -113,7 +113,7 @@ def test_a_model_without_a_chat_template_is_judged_by_texts_alone() -> None:
 def test_texts_alone_judge_a_lane_only_of_models_without_a_chat_template() -> None:
     able = criterion("min_retention", 0.95, id="ppl", probe="evals", metric="perplexity", where_able=True)
     policy = POLICY.model_copy(update={"criteria": (*POLICY.criteria, able)})
-    texts = [divergence([0.01 * (1 + row / 50) for row in range(50)]), perplexity([2.01] * 50, [2.0] * 50)]
+    texts = [FINITE, divergence([0.01 * (1 + row / 50) for row in range(50)]), perplexity([2.01] * 50, [2.0] * 50)]
     in_vain = [answers("freeform", 55), answers("structured", 55), flips({"json": (2, 0)})]
     report = decide(policy, [*texts, *in_vain])
     assert (report.exit_code, lanes(report)[Lane.FREEFORM]) == (ExitCode.NOT_MEASURED, Verdict.NOT_JUDGED)

@@ -8,7 +8,7 @@ import pytest
 from q36eval.gate import GateReport, Policy, decide
 from q36eval.gate.noise import NoiseFloor, below_floor, margins_below_floor
 from q36eval.records import Measurement, ProbeName, Verdict
-from tests.q36eval.gate.evidence import census, divergence, only, perplexity
+from tests.q36eval.gate.evidence import FINITE, census, divergence, only, perplexity
 
 DOCUMENTS = [1e-5 + 1e-7 * (i % 7) for i in range(120)]
 """KL per document of a branch, in nats/token: far inside a margin of 1e-4."""
@@ -24,7 +24,7 @@ def policy(margin: float = 1e-4, kind: str = "max_value", **changes: object) -> 
 
 
 def decided(floors: Sequence[Measurement], margin: float = 1e-4, **changes: object) -> GateReport:
-    return decide(policy(margin, **changes), [divergence(DOCUMENTS), *floors])
+    return decide(policy(margin, **changes), [FINITE, divergence(DOCUMENTS), *floors])
 
 
 def test_a_margin_below_the_floor_is_inconclusive_in_replay_whatever_the_branch_shows() -> None:
@@ -48,7 +48,7 @@ def test_a_margin_below_the_floor_is_inconclusive_in_replay_whatever_the_branch_
 def test_the_floor_is_that_of_the_metric_and_slice_and_for_a_group_of_tokens_that_of_all() -> None:
     report = decided([floor(2e-4, slice="czech"), floor(2e-4, "reverse_kl_divergence")])
     assert report.verdict is Verdict.PASS
-    czech = [divergence(DOCUMENTS, slice="czech"), floor(2e-4)]
+    czech = [FINITE, divergence(DOCUMENTS, slice="czech"), floor(2e-4)]
     assert decide(policy(slice="czech"), czech).verdict is Verdict.PASS
     assert decide(policy(slice="czech"), [*czech, floor(2e-4, slice="czech")]).verdict is Verdict.INCONCLUSIVE
     evals = policy(probe=ProbeName.EVALS).criteria[0]
@@ -56,19 +56,19 @@ def test_the_floor_is_that_of_the_metric_and_slice_and_for_a_group_of_tokens_tha
     assert below_floor(evals, None) is None
     # for a group of tokens the floor over all of them stands in, and says so
     asked, figure = policy(slice="kind=json"), divergence(DOCUMENTS, slice="kind=json")
-    report = decide(asked, [figure, floor(2e-4)])
+    report = decide(asked, [FINITE, figure, floor(2e-4)])
     assert report.verdict is Verdict.INCONCLUSIVE
     assert report.criteria[0].code == "below-noise-floor"
     assert "kind=json" in report.criteria[0].reason
-    assert decide(asked, [figure, floor(2e-4), floor(5e-5, slice="kind=json")]).verdict is Verdict.PASS
+    assert decide(asked, [FINITE, figure, floor(2e-4), floor(5e-5, slice="kind=json")]).verdict is Verdict.PASS
 
 
 @pytest.mark.parametrize("metric", ["kl_p99", "kl_max"])
 def test_every_figure_whose_floor_was_measured_is_held_against_it(metric: str) -> None:
     figure = divergence(DOCUMENTS).model_copy(update={"metric": metric})
     asked = policy(metric=metric)
-    assert decide(asked, [figure, floor(9e-5, metric)]).verdict is Verdict.PASS
-    assert decide(asked, [figure, floor(2e-4, metric)]).verdict is Verdict.INCONCLUSIVE
+    assert decide(asked, [FINITE, figure, floor(9e-5, metric)]).verdict is Verdict.PASS
+    assert decide(asked, [FINITE, figure, floor(2e-4, metric)]).verdict is Verdict.INCONCLUSIVE
     assert len(margins_below_floor(asked, [floor(2e-4, metric)])) == 1
     assert margins_below_floor(asked, [floor(5e-5, metric)]) == []
 
@@ -81,5 +81,5 @@ def test_perplexity_is_refused_in_its_own_unit() -> None:
     assert below_floor(criterion, NoiseFloor(loss=1.0001e-4, source="decode")) is not None
     nll = [2.0 + i % 5 for i in range(120)]
     same = perplexity(nll, nll).model_copy(update={"probe": ProbeName.KL})
-    assert decide(asked, [same, floor(9e-5, "perplexity")]).verdict is Verdict.PASS
-    assert decide(asked, [same, floor(2e-4, "perplexity")]).verdict is Verdict.INCONCLUSIVE
+    assert decide(asked, [FINITE, same, floor(9e-5, "perplexity")]).verdict is Verdict.PASS
+    assert decide(asked, [FINITE, same, floor(2e-4, "perplexity")]).verdict is Verdict.INCONCLUSIVE

@@ -14,7 +14,7 @@ from q36eval.gate.margins import QUANTIZED_TENSORS, margins_for, schemes_found
 from q36eval.gate.sequential import failed_lanes
 from q36eval.records import Lane, Measurement, ProbeName, Verdict
 from q36eval.schemes import parts_of, scheme_name
-from tests.q36eval.gate.evidence import census, criterion, divergence, measurement, only
+from tests.q36eval.gate.evidence import FINITE, census, criterion, divergence, measurement, only
 from tests.q36eval.stats.evidence import items
 
 CEILING = 0.1
@@ -37,7 +37,7 @@ def kl(mean: float) -> Measurement:
 
 
 def judged(mean: float, weights: Iterable[Measurement], rules: Policy | None = None) -> GateReport:
-    return decide(rules or policy(), [kl(mean), *weights])
+    return decide(rules or policy(), [FINITE, kl(mean), *weights])
 
 
 @pytest.mark.parametrize(
@@ -73,12 +73,12 @@ def test_what_counts_in_the_margins_of_another_fails_by_its_ceiling_too_where_th
     worst = criterion("max_share", 0.01, margin=share, id="worst", metric="kl_document_max")
     rules = Policy(name="p", criteria=(*policy().criteria, worst))
     documents = items([0.03] * 460 + [0.3] * 40, units=[300] * 500, bounds=(0.0, math.inf))
-    mean, tail = kl(0.03), measurement(ProbeName.KL, "kl_document_max", documents, "maximum")
-    unknown = decide(rules, [mean, tail])
-    assert {c.id: c.verdict for c in unknown.criteria} == dict.fromkeys(("kl", "worst"), CriterionVerdict.INCONCLUSIVE)
-    assert failed_lanes(rules, [mean, tail], {ProbeName.KL}) == {}
-    assert decide(rules, [mean, tail, *found(NVFP4=5)]).verdict is Verdict.PASS
-    assert decide(rules, [mean, tail, *found(W4A16=5)]).verdict is Verdict.FAIL
+    mean, tail = [FINITE, kl(0.03)], measurement(ProbeName.KL, "kl_document_max", documents, "maximum")
+    unknown = decide(rules, [*mean, tail])
+    assert {c.id for c in unknown.criteria if c.verdict is CriterionVerdict.INCONCLUSIVE} == {"kl", "worst"}
+    assert failed_lanes(rules, [*mean, tail], {ProbeName.KL}) == {}
+    assert decide(rules, [*mean, tail, *found(NVFP4=5)]).verdict is Verdict.PASS
+    assert decide(rules, [*mean, tail, *found(W4A16=5)]).verdict is Verdict.FAIL
 
 
 def test_more_bits_may_lose_no_more_and_a_census_that_lost_a_part_is_no_inspection() -> None:

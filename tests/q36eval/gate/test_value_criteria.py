@@ -31,11 +31,11 @@ def test_a_margin_on_a_quantile_is_judged_on_its_bounds_and_one_that_does_not_su
         ((bounds.upper + bounds.lower) / 2, CriterionVerdict.INCONCLUSIVE),
         (bounds.lower * 0.99, CriterionVerdict.FAIL),
     ):
-        (result,) = decide(policy("kl_p99", margin), [p99]).criteria
+        result = decide(policy("kl_p99", margin), [p99]).criteria[0]
         assert result.verdict is verdict
         assert (result.figure, result.limit) == (p99.value, margin)
         assert result.loss_interval == bounds
-    (result,) = decide(policy("kl_p99", 0.9, "min_retention"), [p99]).criteria
+    result = decide(policy("kl_p99", 0.9, "min_retention"), [p99]).criteria[0]
     assert (result.verdict, result.code) == (CriterionVerdict.NOT_MEASURED, "margin-unsuited")
     assert "min_retention" in result.reason
     bare = p99.model_copy(update={"clusters": None})
@@ -59,7 +59,7 @@ def test_an_exact_difference_of_rates_passes_where_betting_cannot() -> None:
     asks = policy("failure_rate", 0.02, "max_increase")
     same = failure_rate([0] * 200, [0] * 200, "all").model_copy(update={"probe": ProbeName.KL})
     exact = measurement(ProbeName.KL, "failure_rate", same.clusters, "paired_proportions")
-    (betting_result,), (result,) = (decide(asks, [found]).criteria for found in (same, exact))
+    (betting_result, _), (result, _) = (decide(asks, [found]).criteria for found in (same, exact))
     assert betting_result.verdict is CriterionVerdict.INCONCLUSIVE
     assert result.verdict is CriterionVerdict.PASS
     assert result.loss_interval == exact.effect_interval

@@ -58,6 +58,7 @@ def measured(kl: float = 0.2) -> list[Measurement]:
         divergence("all", kl),
         divergence(HOSTILE[:200], 0.001),
         divergence("all", 1e-5, "kl_divergence_noise_floor"),
+        evidence.FINITE,
     ]
 
 

@@ -17,7 +17,7 @@ from q36eval.records import Interval, Lane, Measurement, ProbeFailure, ProbeName
 from q36eval.reports import Document
 from q36eval.reports.card_report import to_card, update_card
 from tests.app.judged_runs import IDENTITY
-from tests.q36eval.gate.evidence import HIGHER, criterion, measurement
+from tests.q36eval.gate.evidence import FINITE, HIGHER, criterion, measurement
 from tests.q36eval.reports.report_samples import run_of
 from tests.q36eval.stats.evidence import items
 from tests.raising import raises
@@ -64,7 +64,7 @@ def run(measured_on: dict[str, Any] | None = None, **changes: Any) -> RunRecord:
 
 def judged(*measurements: Measurement, waivers: tuple[Waiver, ...] = (), failed: bool = False) -> GateReport:
     failures = [ProbeFailure(probe=ProbeName.EVALS, reason=HOSTILE, kind="crashed")] if failed else []
-    return decide(POLICY, list(measurements), list(waivers), failures, on=DAY)
+    return decide(POLICY, [FINITE, *measurements], list(waivers), failures, on=DAY)
 
 
 def card_of(*found: Measurement, on: dict[str, Any] | None = None, **how: Any) -> str:

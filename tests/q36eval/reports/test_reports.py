@@ -189,12 +189,13 @@ def test_a_parser_reads_what_the_gate_said() -> None:
         "facts: Accuracy (facts)": [Failure],
         "needles: Accuracy (needles)": [],
         "kl: KL divergence from the reference": [Failure],
+        "outputs-finite: Finite outputs": [],
         "lane structured": [Failure],
         "lane freeform": [Failure],
         "verdict": [Failure],
     }
     counted = (suite.tests, suite.failures, suite.errors, suite.skipped)
-    assert counted == (10, 6, 1, 1)
+    assert counted == (11, 6, 1, 1)
     suite.update_statistics()
     assert (suite.tests, suite.failures, suite.errors, suite.skipped) == counted
     assert {prop.name: prop.value for prop in suite.properties()}["exit_code"] == "1"

@@ -113,7 +113,7 @@ def test_what_the_weights_show_fails_a_branch_all_the_same() -> None:
         update={"probe": ProbeName.WEIGHTS, "metric": "integrity_faults", "value": 1.0, "reference_value": None}
     )
     report = decide(POLICY, [*found.measurements, damage], failures=found.failures)
-    assert (report.verdict, report.exit_code, report.decisive) == (Verdict.FAIL, 1, ("integrity.damaged-checkpoint",))
+    assert (report.verdict, report.exit_code, report.decisive) == (Verdict.FAIL, 1, ("checkpoint-intact",))
 
 
 def test_other_words_count_where_the_engine_is_deterministic_and_only_there() -> None:
