@@ -21,29 +21,18 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import Any
 
-import yaml
-
 from benchmarks.quantizers import truth
 from benchmarks.quantizers.damages import damaged
+from benchmarks.quantizers.names import REFERENCE, drawn
 from benchmarks.quantizers.producers import branch
 from tests import smollm2
-
-REFERENCE = "reference"
-
-
-def names() -> list[str]:
-    """The reference itself, then every branch and damage."""
-    drawn = yaml.safe_load((Path(__file__).parent / "set-aside.yaml").read_text(encoding="utf-8"))
-    return [REFERENCE, *(name for kind in ("branches", "damages") for part in drawn[kind].values() for name in part)]
 
 
 def path_of(name: str) -> Path:
     """Where an entry is, made on the first call."""
     if name == REFERENCE:
         return smollm2.folder()
-    drawn = yaml.safe_load((Path(__file__).parent / "set-aside.yaml").read_text(encoding="utf-8"))
-    is_branch = any(name in part for part in drawn["branches"].values())
-    return branch(name) if is_branch else damaged(name)
+    return branch(name) if drawn()[name].kind == "branches" else damaged(name)
 
 
 def linked(name: str, folder: Path) -> Path:
@@ -93,7 +82,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Measure what has no record yet; the reference first, whose captures all others use."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path)
-    parser.add_argument("--only", nargs="+", metavar="NAME", default=names())
+    parser.add_argument("--only", nargs="+", metavar="NAME", default=list(drawn()))
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--jobs", type=int, default=1, help="entries at a time, each with a history of its own")
     asked = parser.parse_args(arguments)

@@ -20,9 +20,9 @@ from typing import Any
 
 import numpy as np
 import torch
-import yaml
 
 from benchmarks.quantizers import producers, truth
+from benchmarks.quantizers.names import drawn
 from q36eval.checkpoints import load_model
 from q36eval.checkpoints.open_checkpoints import opened_once
 from q36eval.engines import Engine, ScoreRequest, open_engine
@@ -119,8 +119,7 @@ def main() -> None:
     """Compare every branch that has no record yet."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path)
-    branches = yaml.safe_load((HERE / "set-aside.yaml").read_text(encoding="utf-8"))["branches"].values()
-    ggufs = [name for part in branches for name in part if name.startswith("gguf-")]
+    ggufs = [name for name in drawn() if name.startswith("gguf-")]
     parser.add_argument("names", nargs="*", default=ggufs)
     parser.add_argument("--windows", type=int, default=8)
     asked = parser.parse_args()

@@ -1,6 +1,6 @@
 """What other gates say of the same branch, by the rules that they publish.
 
-    python -m benchmarks.quantizers.peers --nel FILE                        how often `nel gate` agrees with our form
+    python -m benchmarks.quantizers.peers --nel FILE --study FOLDER         how often `nel gate` agrees with our form
     python -m benchmarks.quantizers.peers --checkpoint FOLDER [--items 40]  item scores of lm-eval's `hf`, and ours
 
 Each rule is written from its description and takes a benchmark's items: whether the reference answered each one right,
@@ -11,7 +11,6 @@ are the published defaults. `NO_RULE` names projects that measure and leave the 
 import argparse
 import json
 import math
-import random
 import statistics
 import subprocess
 import tempfile
@@ -194,27 +193,18 @@ def nel_gate_itself(nel: Path, pairs: Mapping[str, tuple[Right, Right]], policy:
     return {entry["benchmark"]: words[entry["status"]] for entry in report["benchmarks"]}
 
 
-def random_pairs(count: int, seed: int = 0) -> dict[str, tuple[list[bool], list[bool]]]:
-    """Items of benchmarks of 5 to 5,000 items, of low and high accuracy, with few and with many items that differ."""
-    drawn, pairs = random.Random(seed), {}
-    for number in range(count):
-        items, accuracy = round(5 * 1000 ** drawn.random()), drawn.random()
-        lost, won = (drawn.choice((0.0, 0.01, 0.05, 0.3)) for _ in range(2))
-        reference = [drawn.random() < accuracy for _ in range(items)]
-        branch = [drawn.random() >= lost if right else drawn.random() < won for right in reference]
-        pairs[f"pair-{number}"] = reference, branch
-    return pairs
+def agreement(nel: Path, study: Path) -> str:
+    """How often the command and our rule give the same verdict of the study's items, by the limits of both tiers."""
+    from benchmarks.quantizers.tables import entries
 
-
-def agreement(nel: Path, count: int = 400) -> str:
-    """How often the command and our rule give the same verdict, by the limits of tiers supporting and critical."""
-    pairs = random_pairs(count)
-    limits: dict[str, Any] = {name: CRITICAL if at % 2 else {} for at, name in enumerate(pairs)}
+    measured = {f"{each.name}-{group}": each.items(group) for each in entries(study) for group in ("hellaswag", "piqa")}
+    pairs = {f"{name}-{tier}": pair for name, pair in measured.items() if pair for tier in ("supporting", "critical")}
+    limits: dict[str, Any] = {name: CRITICAL if name.endswith("critical") else {} for name in pairs}
     policy = {"version": 1, "defaults": {"metric": "mean_reward"}, "benchmarks": limits}
     theirs = nel_gate_itself(nel, pairs, policy)
     same = sum(theirs[name] == nel_gate(*pair, **limits[name]) for name, pair in pairs.items())
     counts = ", ".join(f"{verdict} {list(theirs.values()).count(verdict)}" for verdict in ("PASS", "FAIL", "undecided"))
-    return f"nel gate: {same} of {count} verdicts are identical ({counts})"
+    return f"nel gate: {same} of {len(pairs)} verdicts are identical ({counts})"
 
 
 def lm_eval_hf(checkpoint: Path, items: int, dtype: str) -> str:
@@ -250,10 +240,11 @@ def main() -> None:
     chosen = parser.add_mutually_exclusive_group(required=True)
     chosen.add_argument("--nel", type=Path, help="the command of an environment with nemo-evaluator")
     chosen.add_argument("--checkpoint", type=Path)
+    parser.add_argument("--study", type=Path, help="the study's folder, whose items --nel judges")
     parser.add_argument("--items", type=int, default=40)
     parser.add_argument("--dtype", choices=["float32", "bfloat16"], default="bfloat16")
     asked = parser.parse_args()
-    print(agreement(asked.nel) if asked.nel else lm_eval_hf(asked.checkpoint, asked.items, asked.dtype))
+    print(agreement(asked.nel, asked.study) if asked.nel else lm_eval_hf(asked.checkpoint, asked.items, asked.dtype))
 
 
 if __name__ == "__main__":

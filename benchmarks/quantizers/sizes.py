@@ -1,18 +1,19 @@
 """How few texts and prompts give the same verdicts: `python -m benchmarks.quantizers.sizes FOLDER [--set-aside]`.
 
 Takes the evidence of each entry's gate from FOLDER/state-*, draws texts or prompts of each canary from it without
-replacement, and lets the real gate decide by the policy `standard`. Printed is the share of draws in which a criterion
-has the verdict that all of the evidence gives. What was set aside confirms the sizes chosen on the others.
+replacement, and lets the real gate decide by the policy `standard`. Printed is in how many draws a criterion has the
+verdict that all of the evidence gives, decides nothing, decides what all of it leaves open, or says the opposite. What
+was set aside confirms the sizes chosen on the others.
 """
 
 import argparse
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
-import yaml
 
+from benchmarks.quantizers.names import drawn
 from q36eval.config import Paths
 from q36eval.gate import Policy, decide
 from q36eval.gate.policy_file import read_policy
@@ -23,6 +24,11 @@ from q36eval.records import Clusters, FamilyCompetence, Measurement, ProbeName
 DOCUMENTS, DRAWS = (60, 80, 100, 140, 200), (10, 20, 30)
 DIVERGENCES = ("kl_divergence", "kl_document_max", "perplexity")
 REPEATS = 20
+SAID = {
+    one: defaultdict(lambda: "open", {one: "same", other: "opposite"})
+    for one, other in (("PASS", "FAIL"), ("FAIL", "PASS"))
+} | {"INCONCLUSIVE": defaultdict(lambda: "open", {"INCONCLUSIVE": "same", "PASS": "decided", "FAIL": "decided"})}
+"""What a draw's verdict is beside that of all the evidence."""
 
 
 def rows_of(clusters: Clusters, rows: Sequence[int]) -> Clusters:
@@ -66,17 +72,17 @@ def texts_drawn(evidence: Sequence[Measurement], count: int, rng: np.random.Gene
 
 def prompts_drawn(evidence: Sequence[Measurement], count: int, rng: np.random.Generator) -> list[Measurement]:
     """The evidence with `count` prompts of each canary."""
-    drawn = []
+    fewer_prompts = []
     for m in evidence:
         if m.probe is ProbeName.CANARIES and m.metric == "failure_rate" and m.clusters and m.clusters.families:
             order = rng.permutation(len(m.clusters.families)).tolist()
             families = defaultdict[str, list[int]](list)
             for row in order:
                 families[m.clusters.families[row]].append(row)
-            drawn.append(fewer(m, sorted(row for rows in families.values() for row in rows[:count])))
+            fewer_prompts.append(fewer(m, sorted(row for rows in families.values() for row in rows[:count])))
         else:
-            drawn.append(m)
-    return drawn
+            fewer_prompts.append(m)
+    return fewer_prompts
 
 
 def verdicts(policy: Policy, evidence: Sequence[Measurement]) -> dict[str, str]:
@@ -86,14 +92,13 @@ def verdicts(policy: Policy, evidence: Sequence[Measurement]) -> dict[str, str]:
 
 def gates(folder: Path, set_aside: bool) -> Iterator[tuple[str, list[Measurement]]]:
     """The evidence of the newest finished gate of each entry."""
-    drawn = yaml.safe_load((Path(__file__).parent / "set-aside.yaml").read_text(encoding="utf-8"))
-    names = {name: part == "set_aside" for kind in drawn.values() for part in kind for name in kind[part]}
+    names = drawn()
     for state in sorted(folder.glob("state-*/history.sqlite")):
         history = History.open(state)
         newest = {run.branch: run for run in reversed(history.list_runs()) if run.verdict}
         for branch, run in newest.items():
             name = Path(branch).name.removesuffix(".gguf")
-            if names.get(name) is set_aside:
+            if name in names and names[name].set_aside is set_aside:
                 yield name, history.measurements(run.id)
         history.close()
 
@@ -105,7 +110,7 @@ def main() -> None:
     parser.add_argument("--set-aside", action="store_true")
     asked = parser.parse_args()
     policy, rng = read_policy(Paths.default().policies / "standard.yaml"), np.random.default_rng(0)
-    same: dict[tuple[str, int], list[bool]] = defaultdict(list)
+    said: dict[tuple[str, int], Counter[str]] = defaultdict(Counter)
     for name, evidence in gates(asked.folder, asked.set_aside):
         whole = verdicts(policy, evidence)
         for draw, sizes, ids in (
@@ -116,11 +121,11 @@ def main() -> None:
                 for _ in range(REPEATS):
                     found = verdicts(policy, draw(evidence, size, rng))
                     for each in ids:
-                        if whole[each] in ("PASS", "FAIL", "INCONCLUSIVE"):
-                            same[each, size].append(found[each] == whole[each])
+                        if whole[each] in SAID:
+                            said[each, size][SAID[whole[each]][found[each]]] += 1
         print(f"{name}: drawn", flush=True)
-    for (criterion, size), equal in same.items():
-        print(f"{criterion} with {size}: {np.mean(equal):.1%} of {len(equal)}")
+    for (criterion, size), counts in said.items():
+        print(f"{criterion} with {size}: {', '.join(f'{count} {name}' for name, count in sorted(counts.items()))}")
 
 
 if __name__ == "__main__":

@@ -2,9 +2,10 @@
 
 Reads FOLDER/records. What was set aside by seed is shown only with --set-aside, and then alone.
 
-The truth about a branch is the perplexity of unseen texts: *good* where its rise is shown to be below `HARM`, *bad*
-where it is shown to be above, else *between*. A damage is bad whatever texts show: its files are not the branch that
-was made.
+The truth about a branch is the perplexity of unseen texts: *good* where its rise is shown to be below a limit of harm
+(--harm), *bad* where it is shown to be above, else *between*. A damage is bad whatever texts show, since its files are
+not the branch that was made: it is *felt* where that perplexity lies further than the limit above the branch's, else
+*hidden*. 500 questions of PIQA are too few to tell branches apart, so they classify nothing.
 """
 
 import argparse
@@ -13,20 +14,21 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
-import yaml
 from scipy.stats import spearmanr
 
 from benchmarks.quantizers import peers
+from benchmarks.quantizers.damages import DAMAGES
+from benchmarks.quantizers.names import drawn
+from benchmarks.quantizers.producers import OF_TESTS
 
-REFERENCE = "reference"
 HARM = 1 / 0.95 - 1
-"""A rise of perplexity that a user may notice, as the policy `standard` has it."""
+"""A rise of perplexity that a user may notice, as the policy `standard` has it; --harm asks what another would show."""
 SAME_ITEMS = {"foreign-template": "w8a8-llmcompressor", "split-chat-tokens": "fp8-dynamic"}
 """Entries that we refuse to evaluate, whose answers to prompts without a chat template are those of another."""
 UNREADABLE = ("truncated-shard",)
-Kind = Literal["good", "bad", "between", "damage"]
+Kind = Literal["good", "between", "bad", "damage, felt", "damage, hidden"]
 
 
 @dataclass(frozen=True)
@@ -72,16 +74,6 @@ class Entry:
         interval = found["effect_interval"]
         return found["effect"] - 1, interval["lower"] - 1, interval["upper"] - 1
 
-    @property
-    def truth(self) -> Kind | None:
-        """What it is in truth; None where that is not known."""
-        _, lower, upper = self.rise
-        if self.kind == "damages":
-            return "damage"
-        if math.isnan(lower):
-            return None
-        return "good" if upper < HARM else "bad" if lower > HARM else "between"
-
     def items(self, group: str) -> tuple[list[bool], list[bool]] | None:
         """Which of a group's items the reference and the branch got right, in some order."""
         scored = self.record.get("accuracy", {}).get("printed", {}).get("evals", {}).get("groups", {}).get(group)
@@ -112,10 +104,7 @@ class Entry:
 
 def entries(folder: Path) -> Iterator[Entry]:
     """Every entry that has a record, in the order of `set-aside.yaml`."""
-    drawn = yaml.safe_load((Path(__file__).parent / "set-aside.yaml").read_text(encoding="utf-8"))
-    order = [(REFERENCE, REFERENCE, False)]
-    order += [(name, kind, part == "set_aside") for kind in drawn for part in drawn[kind] for name in drawn[kind][part]]
-    for name, kind, aside in order:
+    for name, (kind, aside) in drawn().items():
         files = sorted((folder / "records").glob(f"{name}.*.json"))
         if files:
             parts = {file.name.split(".")[-2]: json.loads(file.read_text(encoding="utf-8")) for file in files}
@@ -232,14 +221,27 @@ def said(shown: Sequence[Entry], everything: Mapping[str, Entry]) -> dict[str, d
     return verdicts
 
 
-def errors(shown: Sequence[Entry], everything: Mapping[str, Entry]) -> str:
+def truth(each: Entry, everything: Mapping[str, Entry], harm: float) -> Kind | None:
+    """What an entry is in truth; None where that is not known."""
+    rise, lower, upper = each.rise
+    if each.kind == "damages" and "perplexity" in each.record:
+        made_of = DAMAGES[each.name].branch
+        base = everything.get(next((own for own, theirs in OF_TESTS.items() if theirs == made_of), made_of))
+        felt = base is not None and (1 + rise) / (1 + base.rise[0]) > 1 + harm
+        return "damage, felt" if felt else "damage, hidden"
+    if math.isnan(lower):
+        return None
+    return "good" if upper < harm else "bad" if lower > harm else "between"
+
+
+def errors(shown: Sequence[Entry], everything: Mapping[str, Entry], harm: float) -> str:
     """Wrong passes and wrong alarms of each gate: of the entries that it judged, how many passed, failed, were open."""
-    kinds: tuple[Kind, ...] = ("good", "between", "bad", "damage")
-    rows = []
+    kinds = get_args(Kind)
+    true, rows = {each.name: truth(each, everything, harm) for each in shown}, []
     for gate, verdicts in said(shown, everything).items():
         cells = []
         for kind in kinds:
-            of_kind = [verdicts[each.name] for each in shown if each.truth == kind and each.name in verdicts]
+            of_kind = [verdicts[each.name] for each in shown if true[each.name] == kind and each.name in verdicts]
             cells.append(" / ".join(str(of_kind.count(verdict)) for verdict in ("PASS", "undecided", "FAIL")))
         rows.append((gate, *cells))
     return table(("PASS / undecided / FAIL", *kinds), rows)
@@ -250,10 +252,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path)
     parser.add_argument("--set-aside", action="store_true")
+    parser.add_argument("--harm", type=float, default=HARM, help="rise of perplexity from which a branch is bad")
     asked = parser.parse_args(arguments)
     everything = {each.name: each for each in entries(asked.folder)}
     shown = [each for each in everything.values() if each.set_aside == asked.set_aside]
-    print(costs(shown), catches(shown), errors(shown, everything), sep="\n")
+    print(costs(shown), catches(shown), errors(shown, everything, asked.harm), sep="\n")
     print(ranks([each for each in shown if each.kind != "damages"]))
     verdicts = said(shown, everything)
     print(table(("entry", *verdicts), [(e.name, *(v.get(e.name, "-") for v in verdicts.values())) for e in shown]))

@@ -7,9 +7,6 @@ from q36eval.gate.policy import NON_FINITE, Criterion, Margin, Policy
 from q36eval.gate.report import CriterionResult, CriterionVerdict
 from q36eval.records import Measurement, ProbeName
 
-DAMAGE = "integrity_faults"
-"""The weights probe's census of what keeps a checkpoint from being read as what it says it is."""
-
 ENGINE_DRIFT = "engine_drift"
 """A probe's census of first items that came out otherwise when they were evaluated again at the end of the run.
 
@@ -31,24 +28,10 @@ class _Rule:
 
 
 RULES = (
-    _Rule(
-        id="outputs-finite",
-        title="Finite outputs",
-        probe=ProbeName.KL,
-        metric=NON_FINITE,  # they enter no mean, so that a policy that judges means alone would pass the branch
-        source="a model that emits NaN or infinity is broken, whatever its scores; every policy holds this rule",
-    ),
-    _Rule(
-        id="checkpoint-intact",
-        title="Checkpoint intact",
-        probe=ProbeName.WEIGHTS,
-        metric=DAMAGE,
-        source="every tensor is accounted for exactly once, or it is another model; every policy holds this rule",
-    ),
+    # such tokens enter no mean, so that a policy that judges means alone would pass the branch
+    _Rule("outputs-finite", "Finite outputs", ProbeName.KL, NON_FINITE, "NaN or infinity is no distribution"),
+    _Rule("checkpoint-intact", "Checkpoint intact", ProbeName.WEIGHTS, "integrity_faults", "else it is another model"),
 )
-
-
-_COUNTED = {(rule.probe, rule.metric) for rule in RULES}
 
 
 def drifts(measurements: Iterable[Measurement]) -> tuple[Measurement, ...]:
@@ -73,23 +56,22 @@ def believed(result: CriterionResult, drifted: Sequence[Measurement]) -> Criteri
 def with_integrity(policy: Policy, measurements: Sequence[Measurement] = ()) -> Policy:
     """The policy, and of each probe by which it blocks, the rule that refuses its faults in all lanes.
 
-    The count must then be there: else losing it would turn a FAIL into a PASS. A fault that was counted is refused
-    whatever the policy judges. A policy that has this rule itself, for all of its lanes and for nobody to waive, stays
-    as it is.
+    Its count must then be there. A counted fault is refused whatever the policy judges. A policy that has this rule
+    itself, for all of its lanes and for nobody to waive, stays as it is.
     """
-    judged = {m.probe for m in measurements if (m.probe, m.metric) in _COUNTED and not m.value <= 0}
-    judged |= {c.probe for c in policy.criteria if c.tier == "blocking" or (c.probe, c.metric) in _COUNTED}
+    counted = {(m.probe, m.metric) for m in measurements if not m.value <= 0}
+    judged = {c.probe for c in policy.criteria if c.tier == "blocking"}
     added = [_criterion(_repeats_itself(drift), policy) for drift in drifts(measurements)]
     for rule in RULES:
         lacking = not any(_is_the_rule(rule, criterion, policy) for criterion in policy.criteria)
-        if rule.probe in judged and lacking:
+        if lacking and (rule.probe in judged or (rule.probe, rule.metric) in counted):
             added.append(_criterion(rule, policy))
     return policy.model_copy(update={"criteria": (*policy.criteria, *added)}) if added else policy
 
 
 def _repeats_itself(drift: Measurement) -> _Rule:
     """The rule that such a run is not measured."""
-    source = "answers of an engine that is not what it was say nothing of the branch; every policy holds this rule"
+    source = "answers of an engine that is not what it was say nothing of the branch"
     name = f"integrity.{drift.probe}-engine-drift"
     return _Rule(name, "The engine repeats itself", drift.probe, ENGINE_DRIFT, source, drift.reference_value or 0.0)
 
@@ -101,7 +83,7 @@ def _criterion(rule: _Rule, policy: Policy) -> Criterion:
         title=rule.title,
         probe=rule.probe,
         metric=rule.metric,
-        margin=Margin(kind="max_count", value=rule.allowed, source=rule.source),
+        margin=Margin(kind="max_count", value=rule.allowed, source=f"{rule.source}; every policy holds this rule"),
         lanes=policy.lanes,
         waivable=False,
     )

@@ -13,7 +13,7 @@ from q36eval.canaries.specification import CanarySpec, for_family, load_specs
 from q36eval.checkpoints.inspection import inspect_checkpoint
 from q36eval.config import Family, Paths
 from q36eval.evals.probe import EvalsProbe
-from q36eval.gate import Criterion, Policy
+from q36eval.gate import Criterion, Policy, with_integrity
 from q36eval.gate.policy_file import read_policy
 from q36eval.kl.corpus import CorpusDocument
 from q36eval.kl.probe import KLProbe
@@ -98,7 +98,7 @@ class Evidence:
         self._weights: dict[str, tuple[Measurement, ...]] = {}
         self._faulty: dict[tuple[int, str, str, float], tuple[Measurement, ...]] = {}
         self._policies: dict[str, Policy] = {}
-        self.shipped = {name: read_policy(file) for name, file in shipped_policies(paths).items()}
+        self.shipped = {name: with_integrity(read_policy(file)) for name, file in shipped_policies(paths).items()}
 
     def policy(self, name: str) -> Policy:
         """A shipped policy, which asks for no more than its share of the fewer items that are asked here."""

@@ -46,14 +46,9 @@ def of_canaries(asked: Asked, criterion: Criterion, margins: float) -> Fault:
         wrong = part(concluding, margins * criterion.margin.value)
         texts = {key: _other_conclusion(asked.right.texts[key]) for key in wrong}
         return Fault(frozenset(wrong), texts=texts)
-    if criterion.metric == "cut_off_rate":
-        keys = {o.item_key for o in drawn}
-        return _answered(part(keys, margins * criterion.margin.value), "dál a " * 3_000)
     if criterion.metric.startswith("thinking_"):
-        # a thought that never ends is a wrong answer too, and a wrong answer after a thought is no such thought
         inside = {o.item_key for o in sampled if _inside(specs[o.group], criterion)}
-        text = "Počítám a počítám." if criterion.metric == "thinking_unended_rate" else "</think>\n\n?"
-        return _answered(part(inside, margins * criterion.margin.value), text)
+        return _answered(part(inside, margins * criterion.margin.value), "</think>\n\n?")
     assert criterion.metric == "failure_rate", criterion.id
     inside = {o.item_key for o in drawn if _inside(specs[o.group], criterion)}
     alone = {o.item_key for o in drawn if _alone(specs[o.group], criterion)}
@@ -93,11 +88,9 @@ def of_evals(asked: Asked, criterion: Criterion, margins: float) -> Fault:
     group = next(g for g in asked.probe._loaded.groups if criterion.slice.split("/")[0] == g.slice or g.slice == "all")
     own = [o for o in asked.outcomes if o.group == group.name]
     if criterion.metric.endswith("perplexity"):
-        keys = {o.item_key for o in own}
-        some = criterion.margin.kind == "max_share"
-        return _unlikely(
-            part(keys, margins * criterion.margin.value) if some else keys, asked, 0.6 if some else LESS_SURE
-        )
+        keys = frozenset(o.item_key for o in own)
+        asked_for = {request.key for item in asked.work.items if item.key in keys for request in item.scores}
+        return Fault(keys, states=lambda one, states: states * LESS_SURE if one.key in asked_for else states)
     value = criterion.slice.removeprefix(f"{group.slice}/")
     if value != criterion.slice:
         own = [o for o in own if value in o.stratum.split("/")]
@@ -117,15 +110,6 @@ def of_evals(asked: Asked, criterion: Criterion, margins: float) -> Fault:
     return Fault(wrong, texts=texts, choices=choices)
 
 
-def _unlikely(keys: Collection[str], asked: Asked, sure: float) -> Fault:
-    requests = {request.key for item in asked.work.items if item.key in keys for request in item.scores}
-
-    def less_sure(request: ScoreRequest, states: torch.Tensor) -> torch.Tensor:
-        return states * sure if request.key in requests else states
-
-    return Fault(frozenset(keys), states=less_sure)
-
-
 LESS_SURE = 0.9
 """Of every logit so much: the words of a text become less likely by more than three margins of perplexity."""
 
@@ -134,18 +118,12 @@ LESS_SURE = 0.9
 
 
 def of_texts(asked: Asked, criterion: Criterion, margins: float) -> Fault:
-    """Another distribution throughout, or at one token none at all."""
+    """Another distribution throughout, or of one text none at all."""
     keys = sorted(item.key for item in asked.work.items)
     if criterion.metric == "non_finite_tokens":
         (first,) = (item for item in asked.work.items if item.key == keys[0])
-
-        def no_number(request: ScoreRequest, states: torch.Tensor) -> torch.Tensor:
-            if request.key == first.scores[0].key:
-                states = states.clone()
-                states[len(states) // 2] = math.nan
-            return states
-
-        return Fault(frozenset([first.key]), states=no_number)
+        spoiled = first.scores[0].key
+        return Fault(frozenset([first.key]), states=lambda one, x: x * math.nan if one.key == spoiled else x)
     if criterion.margin.kind == "max_share":
         return _in_some_documents(asked, criterion)
     return Fault(frozenset(keys), states=lambda request, states: _blank(states, BLANK_THROUGHOUT))
@@ -153,8 +131,8 @@ def of_texts(asked: Asked, criterion: Criterion, margins: float) -> Fault:
 
 BLANK_THROUGHOUT = 0.022
 """Of every document such a share of tokens is told nothing: beyond the margin of the mean, far from ten of them."""
-BLANK_OF_DOCUMENT = {"kl_document_max": 0.22, "perplexity": 0.09}
-"""Of some documents: beyond ten margins of their divergence, or of their perplexity alone."""
+BLANK_OF_DOCUMENT = 0.22
+"""Of some documents: beyond ten margins of their divergence."""
 
 
 def _blank(states: torch.Tensor, share: float) -> torch.Tensor:
@@ -173,7 +151,7 @@ def _in_some_documents(asked: Asked, criterion: Criterion) -> Fault:
     def change(request: ScoreRequest, states: torch.Tensor) -> torch.Tensor:
         if request.key not in requests:
             return states
-        return _blank(states, BLANK_OF_DOCUMENT[criterion.metric])
+        return _blank(states, BLANK_OF_DOCUMENT)
 
     return Fault(wrong, states=change)
 

@@ -11,7 +11,7 @@ import pytest
 
 from q36eval.app.policies.files import shipped_policies
 from q36eval.config import Paths
-from q36eval.gate import CriterionVerdict, decide
+from q36eval.gate import CriterionVerdict, decide, with_integrity
 from q36eval.gate.integrity import ENGINE_DRIFT
 from q36eval.gate.policy_file import read_policy
 from q36eval.records import Verdict
@@ -71,7 +71,7 @@ def test_what_answers_as_the_reference_passes_every_lane(name: str, evidence: Ev
 
 
 def blocking() -> list[tuple[str, str]]:
-    policies = {name: read_policy(file) for name, file in SHIPPED.items()}
+    policies = {name: with_integrity(read_policy(file)) for name, file in SHIPPED.items()}
     return [(name, c.id) for name, policy in policies.items() for c in policy.criteria if c.tier == "blocking"]
 
 
