@@ -20,7 +20,7 @@ from types import SimpleNamespace
 from typing import Any, Literal
 
 import yaml
-from scipy.stats import binom, norm, t
+from scipy.stats import norm, t
 
 Verdict = Literal["PASS", "FAIL", "undecided"]
 Right = Sequence[bool]
@@ -69,25 +69,6 @@ def nel_gate(
 def nel_gate_critical(reference: Right, branch: Right) -> Verdict:
     """The same by the limits of tier critical."""
     return nel_gate(reference, branch, **CRITICAL)
-
-
-def nel_compare(reference: Right, branch: Right) -> Verdict:
-    """NeMo Evaluator's investigation of a regression: McNemar's exact one-sided test at 5 %.
-
-    A significant regression of more than 0.005 fails; a smaller one is a warning. What is not significant passes only
-    if no item differs, or if 2.8 / sqrt(differing items) is at most 0.01, which takes 78,400 of them.
-
-    Source: https://github.com/NVIDIA-NeMo/Evaluator at ac66aff5, src/nemo_evaluator/engine/comparison.py and
-    metrics/paired_tests.py.
-    """
-    lost = sum(p and not q for p, q in zip(reference, branch, strict=True))
-    won = sum(q and not p for p, q in zip(reference, branch, strict=True))
-    if lost + won == 0:
-        return "PASS" if reference else "undecided"
-    significant = round(float(binom.sf(lost - 1, lost + won, 0.5)), 6) < 0.05
-    if significant:
-        return "FAIL" if (lost - won) / len(reference) > 0.005 else "undecided"
-    return "PASS" if 2.8 / math.sqrt(lost + won) <= 0.01 else "undecided"
 
 
 def lm_eval_comparator(reference: Right, branch: Right) -> Verdict:
@@ -142,21 +123,9 @@ def vllm_ci(reference: Right, branch: Right) -> Verdict:
     return "PASS" if statistics.fmean(branch) >= statistics.fmean(reference) - 0.08 else "FAIL"
 
 
-def llama_cpp_ci(perplexity: float) -> Verdict:
-    """llama.cpp's test of each quantization: a perplexity above 20 fails, whatever the original's is.
-
-    It takes two windows of 128 tokens of WikiText-2 and models of its choice; Q2_K of one of them is excluded, since it
-    would fail. SmolLM2's reference itself has 21.5 in windows of 512 tokens.
-
-    Source: https://github.com/ggml-org/llama.cpp, ci/run.sh, function check_ppl, as in PyPI llama-cpp-python 0.3.36.
-    """
-    return "PASS" if perplexity <= 20 else "FAIL"
-
-
 RULES: dict[str, Callable[[Right, Right], Verdict]] = {
     "nel gate": nel_gate,
     "nel gate, critical": nel_gate_critical,
-    "nel compare": nel_compare,
     "lm-eval comparator": lm_eval_comparator,
     "llm-compressor": llm_compressor,
     "Model-Optimizer": model_optimizer,
@@ -164,9 +133,9 @@ RULES: dict[str, Callable[[Right, Right], Verdict]] = {
 }
 
 
-def verdicts(reference: Right, branch: Right, perplexity: float) -> dict[str, Verdict]:
+def verdicts(reference: Right, branch: Right) -> dict[str, Verdict]:
     """What every rule says of a branch, by the name of the project."""
-    return {name: rule(reference, branch) for name, rule in RULES.items()} | {"llama.cpp CI": llama_cpp_ci(perplexity)}
+    return {name: rule(reference, branch) for name, rule in RULES.items()}
 
 
 def nel_gate_itself(nel: Path, pairs: Mapping[str, tuple[Right, Right]], policy: dict[str, Any]) -> dict[str, Verdict]:

@@ -3,7 +3,8 @@
 Takes the evidence of each entry's gate from FOLDER/state-*, draws texts or prompts of each canary from it without
 replacement, and lets the real gate decide by the policy `standard`. Printed is in how many draws a criterion has the
 verdict that all of the evidence gives, decides nothing, decides what all of it leaves open, or says the opposite. What
-was set aside confirms the sizes chosen on the others.
+was set aside confirms the sizes chosen on the others. With --coverage instead: how often each bound of a mean misses
+it, where an entry's texts are the population and texts are drawn from them with replacement.
 """
 
 import argparse
@@ -13,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks.quantizers.names import drawn
+from benchmarks.quantizers.names import REFERENCE, drawn
 from q36eval.config import Paths
 from q36eval.gate import Policy, decide
 from q36eval.gate.policy_file import read_policy
@@ -23,7 +24,7 @@ from q36eval.records import Clusters, FamilyCompetence, Measurement, ProbeName
 
 DOCUMENTS, DRAWS = (60, 80, 100, 140, 200), (10, 20, 30)
 DIVERGENCES = ("kl_divergence", "kl_document_max", "perplexity")
-REPEATS = 20
+REPEATS, SIMULATIONS = 20, 400
 SAID = {
     one: defaultdict(lambda: "open", {one: "same", other: "opposite"})
     for one, other in (("PASS", "FAIL"), ("FAIL", "PASS"))
@@ -98,20 +99,39 @@ def gates(folder: Path, set_aside: bool) -> Iterator[tuple[str, list[Measurement
         newest = {run.branch: run for run in reversed(history.list_runs()) if run.verdict}
         for branch, run in newest.items():
             name = Path(branch).name.removesuffix(".gguf")
-            if name in names and names[name].set_aside is set_aside:
+            if name != REFERENCE and name in names and names[name].set_aside is set_aside:
                 yield name, history.measurements(run.id)
         history.close()
 
 
+def missed(evidence: Sequence[Measurement], rng: np.random.Generator) -> Iterator[tuple[str, int, bool, bool]]:
+    """Of each drawn corpus: the metric, how many texts, and whether its upper and lower bound missed the mean."""
+    for m in evidence:
+        if (m.probe, m.slice) == (ProbeName.KL, "all") and m.metric in ("kl_divergence", "perplexity") and m.clusters:
+            unnamed, total = m.clusters.model_copy(update={"names": None}), len(m.clusters.units)
+            for size in (60, 140, 277):
+                for _ in range(SIMULATIONS):
+                    drawn_texts = rows_of(unnamed, rng.integers(0, total, size).tolist())
+                    bounds = METRICS[m.probe, m.metric].summarized(drawn_texts, m.slice).effect_interval
+                    yield m.metric, size, bounds.upper < m.effect, bounds.lower > m.effect
+
+
 def main() -> None:
-    """Print one table for texts, and one for prompts."""
+    """Print one table for texts, and one for prompts; or the coverage."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path)
     parser.add_argument("--set-aside", action="store_true")
+    parser.add_argument("--coverage", action="store_true")
     asked = parser.parse_args()
     policy, rng = read_policy(Paths.default().policies / "standard.yaml"), np.random.default_rng(0)
     said: dict[tuple[str, int], Counter[str]] = defaultdict(Counter)
     for name, evidence in gates(asked.folder, asked.set_aside):
+        if asked.coverage:
+            for metric, size, above, below in missed(evidence, rng):
+                said[metric, size].update(
+                    {"drawn": 1, "upper bounds missed": int(above), "lower bounds missed": int(below)}
+                )
+            continue
         whole = verdicts(policy, evidence)
         for draw, sizes, ids in (
             (texts_drawn, DOCUMENTS, ("kl", "perplexity")),

@@ -119,8 +119,8 @@ def table(heads: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
 
 def costs(shown: Sequence[Entry]) -> str:
     """What each entry costs, by what gates see and by what users would."""
-    heads = ("entry", "MB", "KL", "KL, weights alone", "perplexity", "unseen perplexity (95 %)", "PIQA", "HellaSwag")
-    heads += ("prompts lost s, f", "structured", "freeform", "fails by", "seconds")
+    heads = "entry, MB, KL, KL of weights alone, perplexity, unseen perplexity (95 %), PIQA, HellaSwag, lost structured"
+    heads += ", lost freeform, structured, freeform, fails by, seconds"
     rows = []
     for each in shown:
         found = each.criteria
@@ -136,14 +136,14 @@ def costs(shown: Sequence[Entry]) -> str:
                 f"{percent(rise)} ({percent(lower)}, {percent(upper)})",
                 signed(-each.points_lost("piqa")),
                 signed(-each.points_lost("hellaswag")),
-                ", ".join(map(percent, lost)),
+                *map(percent, lost),
                 each.lane("structured"),
                 each.lane("freeform"),
                 " ".join(each.failing) or "-",
                 round(each.record.get("gate", {}).get("seconds", 0)),
             )
         )
-    return table(heads, rows)
+    return table(heads.split(", "), rows)
 
 
 def number(value: float | None) -> str:
@@ -213,7 +213,7 @@ def said(shown: Sequence[Entry], everything: Mapping[str, Entry]) -> dict[str, d
             verdicts.setdefault("q36eval", {})[each.name] = headline if headline in ("PASS", "FAIL") else "undecided"
         items = of_items.items("hellaswag")
         if items is not None:
-            for name, verdict in peers.verdicts(*items, of_items.figure("perplexity", "perplexity")).items():
+            for name, verdict in peers.verdicts(*items).items():
                 verdicts.setdefault(name, {})[each.name] = verdict
         elif each.name in UNREADABLE:
             for name in peers.RULES:
