@@ -250,7 +250,7 @@ def heavy_tails(simulations: int) -> None:
                 "units": (1,) * len(clusters.units),
             }
         )
-        shown = ShareBeyond(worst, "maximum", BEYOND_MARGINS * limit).p_at_least(SHARE) <= 1.0 - CONFIDENCE
+        shown = ShareBeyond(worst, BEYOND_MARGINS * limit).p_at_least(SHARE) <= 1.0 - CONFIDENCE
         return inside, trusted, trusted and shown
 
     print("| documents | n | false PASS: bound, doubted, and share | good branch PASS: bound, doubted, and share |")

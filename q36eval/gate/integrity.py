@@ -56,8 +56,7 @@ def believed(result: CriterionResult, drifted: Sequence[Measurement]) -> Criteri
 def with_integrity(policy: Policy, measurements: Sequence[Measurement] = ()) -> Policy:
     """The policy, and of each probe by which it blocks, the rule that refuses its faults in all lanes.
 
-    Its count must then be there. A counted fault is refused whatever the policy judges. A policy that has this rule
-    itself, for all of its lanes and for nobody to waive, stays as it is.
+    Its count must then be there. A counted fault is refused whatever is judged; a rule that is there is not doubled.
     """
     counted = {(m.probe, m.metric) for m in measurements if not m.value <= 0}
     judged = {c.probe for c in policy.criteria if c.tier == "blocking"}
@@ -79,7 +78,7 @@ def _repeats_itself(drift: Measurement) -> _Rule:
 def _criterion(rule: _Rule, policy: Policy) -> Criterion:
     """The rule in all lanes of the policy."""
     return Criterion(
-        id=_free_id(rule.id, policy.criteria),
+        id=rule.id + ".own" * any(criterion.id == rule.id for criterion in policy.criteria),
         title=rule.title,
         probe=rule.probe,
         metric=rule.metric,
@@ -94,10 +93,3 @@ def _is_the_rule(rule: _Rule, criterion: Criterion, policy: Policy) -> bool:
     strict = criterion.margin.kind == "max_count" and criterion.margin.value < 1
     binding = criterion.tier == "blocking" and not criterion.waivable and set(criterion.lanes) == set(policy.lanes)
     return same and strict and binding
-
-
-def _free_id(name: str, criteria: Sequence[Criterion]) -> str:
-    taken = {criterion.id for criterion in criteria}
-    while name in taken:
-        name += ".own"
-    return name

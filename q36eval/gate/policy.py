@@ -73,8 +73,7 @@ class SchemeFigure(PolicyModel):
 class Margin(PolicyModel):
     """How much may be lost, by its `kind`; of recovery and retention 1 is nothing lost.
 
-    Against the blessed run it is compared cluster by cluster. Of `max_share` each cluster counts by its worst document
-    or by its own perplexity.
+    Against the blessed run it is compared cluster by cluster. Of `max_share` each counts by its worst document.
 
     Where `schemes` name figures, `value` is the ceiling that holds whatever the scheme, and a branch of a scheme that
     has a figure is held to that one (`q36eval.gate.margins`).

@@ -40,7 +40,7 @@ ESTIMATORS_OF_KIND: dict[MarginKind, tuple[Estimator, ...]] = {
     "min_recovery": ("paired_mean", "ratio"),
     "min_retention": ("perplexity",),
     "max_count": ("census",),
-    "max_share": ("maximum", "perplexity"),
+    "max_share": ("maximum",),
 }
 
 LARGEST_RECOVERY = 16.0
@@ -205,7 +205,7 @@ def _share_test(clusters: Clusters, estimator: Estimator, margin: MarginLike, le
     beyond = getattr(margin, "beyond", None)
     if beyond is None:
         raise ValueError("a max_share margin names no threshold that a cluster may lie beyond")
-    beyond_share = ShareBeyond(clusters, estimator, beyond)
+    beyond_share = ShareBeyond(clusters, beyond)
     p_pass, p_fail = beyond_share.p_at_least(margin.value), beyond_share.p_at_most(margin.value)
     return MarginTest(p_pass, p_fail, beyond_share.share, beyond_share.interval(level), margin.value)
 

@@ -11,23 +11,19 @@ import math
 import numpy as np
 from scipy.special import bdtr, bdtrc, betaincinv
 
-from q36eval.records import Clusters, Estimator, Interval
+from q36eval.records import Clusters, Interval
 
 
 class ShareBeyond:
     """How many of the clusters lie beyond `beyond`, with tests and bounds of their share of all clusters.
 
-    Of a `maximum` a cluster lies beyond where its greatest value does; of a `perplexity` where its log perplexity per
-    unit, less the reference's, does. A cluster of which something errored counts as beyond for `p_at_least` and the
-    upper bound, and for the others only where it was seen to be.
-
-    Raises:
-        ValueError: another estimator, or a perplexity without its reference.
+    A cluster lies beyond where its greatest value does. One of which something errored counts as beyond for
+    `p_at_least` and the upper bound, and for the others only where it was seen to be.
     """
 
-    def __init__(self, clusters: Clusters, estimator: Estimator, beyond: float) -> None:
+    def __init__(self, clusters: Clusters, beyond: float) -> None:
         units, errored = np.asarray(clusters.units), np.asarray(clusters.errored)
-        seen = _seen(clusters, estimator) > beyond
+        seen = np.asarray(clusters.branch) > beyond
         evaluated = (units + errored) > 0
         self.clusters = int(evaluated.sum())
         self.beyond = int((evaluated & (units > 0) & seen).sum())
@@ -49,18 +45,6 @@ class ShareBeyond:
     def interval(self, level: float) -> Interval:
         """Bounds that each hold one-sided at (1 + level) / 2."""
         return proportion_interval(self.beyond, self.clusters - self.open, level, errored=self.open)
-
-
-def _seen(clusters: Clusters, estimator: Estimator) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
-    """What of each cluster is held against the threshold; anything where it has no units."""
-    branch = np.asarray(clusters.branch, dtype=np.float64)
-    if estimator == "maximum":
-        return branch
-    if estimator != "perplexity" or clusters.reference is None:
-        raise ValueError(f"the share of clusters beyond a threshold is not known of a {estimator}")
-    units = np.maximum(1, np.asarray(clusters.units))
-    per_unit: np.ndarray[tuple[int], np.dtype[np.float64]] = (branch - np.asarray(clusters.reference)) / units
-    return per_unit
 
 
 def unseen_share(clusters: int, confidence: float) -> float:

@@ -9,11 +9,11 @@ s = (1 + w_reference) / (1 + w_branch); and the rows of `up_proj` and `v_proj`, 
 
 A norm that differs is smoothing only where the weights behind it carry the same factor. Unquantized ones carry it up to
 two roundings to BF16 of each value, all with one factor per channel, which may differ from the norms' by what storing
-those in BF16 costs: 1 + w rounded, divided, rounded, multiplied weights rounded, and w' where it is far larger than
-1 + w' (llm-compressor 0.14 does that). Quantized ones are judged by least squares per channel, b = <q, w> / <w, w>,
-whose deviation under rounding is |q - b w| / (|w| sqrt(rows)): over all channels log b must follow log s, and no single
-one may be off. What remains is judged as any weight is, against the reference's times s. One that does not carry it
-is a finding. Where most do not, nothing is folded and the norm differs from the reference's, as any other.
+those in BF16 costs (llm-compressor 0.14 rounds 1 + w and w'). Quantized ones are judged by least squares per channel,
+b = <q, w> / <w, w>, whose deviation under rounding is |q - b w| / (|w| sqrt(rows)): over all channels log b must follow
+log s, and no single one may be off by more than half steps h can move it, sum(h |w|) / sum(w²): AWQ rounds small
+channels to zero, by which b shrinks. What remains is judged as any weight is, against the reference's times s. Where
+most do not carry it, nothing is folded.
 
 llm-compressor 0.14 turns every zero-centred norm into 1 + w in BF16 while it runs any recipe (`offset_norm.py`), and
 back: w' = BF16(1 + w) - 1, bit for bit. That is said, and no difference.
@@ -27,6 +27,7 @@ from dataclasses import dataclass, field, replace
 import torch
 from torch import Tensor
 
+from q36eval.checkpoints.inspection.comparison import half_steps
 from q36eval.checkpoints.inspection.error import (
     BF16_UNIT,
     Examined,
@@ -36,6 +37,7 @@ from q36eval.checkpoints.inspection.error import (
     within_roundings,
 )
 from q36eval.checkpoints.inspection.findings import Finding, Section, Severity
+from q36eval.checkpoints.inspection.grids import TINY
 from q36eval.checkpoints.inspection.stacks import examine_all, threads
 from q36eval.checkpoints.weights import LogicalWeight
 
@@ -232,20 +234,31 @@ def _uncarried(
     if rows is not None:
         original = original * rows[:, None].float()
     estimate, deviation, known = _by_column(_decoded(unit).float(), original)
-    estimate, deviation, wanted = estimate[known], deviation[known], factors[known]
-    if not bool((estimate > 0).all()):
-        return "its columns are not the reference's times positive factors"
+    reach = _reach(unit, original * factors.float(), 0)
+    if not bool((known := known & (reach < 1)).any()):
+        return None
+    estimate, deviation, wanted, reach = (each[known] for each in (estimate, deviation, factors, reach))
     relative = deviation / estimate
     if _follows(wanted, estimate, relative) is False:
         return "it is not scaled"
     ratio = estimate / wanted
     ratio = ratio / ratio.median()
-    excess = (ratio - 1).abs() - LOOSE - DEVIATIONS * relative
+    excess = (ratio - 1).abs() - torch.maximum(LOOSE + DEVIATIONS * relative, reach)
     if not bool((excess > 0).any()):
         return None
     worst = int(excess.argmax())
     place = int(known.nonzero()[worst])
     return f"column {place} is {float(ratio[worst]):.3g} times what it should be ({int((excess > 0).sum())} are wrong)"
+
+
+def _reach(unit: LogicalWeight, wanted: Tensor, axis: int, index: Tensor | None = None) -> Tensor:
+    """The share by which rounding `wanted` [out, in] can change the least squares of its columns, or rows (axis 1)."""
+    half = half_steps(unit, wanted)
+    moved = torch.zeros_like(wanted) if half is None else half * wanted.abs()
+    sums = [each.sum(axis) for each in (moved, wanted.square())]
+    if index is not None:
+        sums = [torch.zeros(int(index.max()) + 1).index_add_(0, index, each) for each in sums]
+    return (sums[0] / sums[1].clamp(min=TINY)).double()
 
 
 def _follows(factors: Tensor, estimates: Tensor, relative: Tensor) -> bool | None:
@@ -339,7 +352,11 @@ def _pair(
         return None
     product = rows * columns
     product = torch.where(known, product / product[known].median(), 1.0)
-    wrong = (product - 1).abs() > LOOSE + DEVIATIONS * relative
+    of_row = _reach(units[giver], wanted / channels[:, None].float(), 1)
+    of_column = _reach(units[taker], original * channels[index].float(), 0, index)
+    channels = torch.where(of_column > LOOSE + of_row, 1 / rows, channels)
+    reach = of_row + of_column + of_row * of_column
+    wrong = (product - 1).abs() > torch.maximum(LOOSE + DEVIATIONS * relative, reach)
     if float(wrong[known].float().mean()) > 1 - LEAST_SHARE:
         return None
     faults: dict[str, str | None] = {}

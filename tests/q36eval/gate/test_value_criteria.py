@@ -147,20 +147,11 @@ def test_a_share_is_judged_exactly_at_the_threshold_that_another_margin_gives() 
     assert verdict(tail_policy(beyond_margins=10.1), worst_documents(360, 20)) is PASS
     assert verdict(tail_policy(beyond_margins=None, of=None, beyond=0.14), worst_documents(360, 20)) is FAIL
     for clean, beyond in ((990, 3), (600, 5), (400, 0)):
-        share = ShareBeyond(worst_documents(clean, beyond).clusters, "maximum", 0.14)  # type: ignore[arg-type]
+        share = ShareBeyond(worst_documents(clean, beyond).clusters, 0.14)  # type: ignore[arg-type]
         assert share.p_at_least(0.01) == pytest.approx(binom.cdf(beyond, clean + beyond, 0.01))
         assert share.p_at_most(0.01) == pytest.approx(binom.sf(beyond - 1, clean + beyond, 0.01))
         bound = share.interval(0.95).upper
         assert binom.cdf(beyond, clean + beyond, bound) == pytest.approx(0.025)
-
-
-def test_a_perplexity_is_judged_by_its_logarithm_per_unit() -> None:
-    units, reference = np.full(400, 50), np.full(400, 150.0)
-    losses = np.where(np.arange(400) < 16, 0.25, 0.001)
-    clusters = items(reference + losses * units, reference, units, bounds=None)
-    found = measurement(ProbeName.KL, "perplexity", clusters, "perplexity")
-    for beyond, expected in ((0.24, FAIL), (0.26, PASS)):
-        assert verdict(only("max_share", 0.01, margin={"beyond": beyond}, metric="perplexity"), found) is expected
 
 
 @pytest.mark.parametrize(

@@ -40,7 +40,7 @@ WORDS = [
     for word in json.loads(line)["text"].split()
 ]
 MARGINS = {
-    "evals": {"kind": "max_share", "value": 0.875, "beyond": 1.0, "source": "test"},
+    "evals": {"kind": "min_retention", "value": 0.5, "source": "test"},
     "kl": {"kind": "max_value", "value": 0.1, "source": "test"},
     "weights": {"kind": "max_count", "value": 0, "source": "test"},
 }
@@ -101,7 +101,9 @@ def test_too_few_texts_are_refused_before_anything_is_computed(tmp_path: Path, m
     assert done.returncode == 2, done.stderr
     (said,) = (line for line in done.stderr.splitlines() if line.startswith("q36eval: "))
     assert said.endswith("[too-few-items]")
-    assert "word-perplexity (max_share 0.875 on evals.word_perplexity[all]): a figure of this kind requires 30" in said
+    assert (
+        "word-perplexity (min_retention 0.5 on evals.word_perplexity[all]): a figure of this kind requires 30" in said
+    )
     assert "weigh as 5 of equal size at most" in said
     assert (
         f"kl-divergence (max_value 0.1 on kl.kl_divergence[all]): a figure of this kind requires {LEAST_CLUSTERS}"
