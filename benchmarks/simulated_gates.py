@@ -20,7 +20,7 @@ from benchmarks.simulated_evidence import (
     documents_measured,
     failures_measured,
 )
-from q36eval.gate import Criterion, CriterionResult, GateReport, Policy, PolicyRule, decide
+from q36eval.gate import Criterion, CriterionResult, GateReport, Policy, PolicyRule, decide, with_integrity
 from q36eval.gate.judgement import judge
 from q36eval.gate.noise import NoiseFloor
 from q36eval.records import Measurement, ProbeFailure, ProbeName
@@ -132,7 +132,7 @@ class Asking:
     def _criteria(self, probe: ProbeName, metric: str | None = None) -> list[Criterion]:
         return [
             criterion
-            for criterion in self.policy.criteria
+            for criterion in with_integrity(self.policy).criteria
             if criterion.tier == "blocking" and criterion.probe == probe and metric in (None, criterion.metric)
         ]
 

@@ -1,4 +1,4 @@
-"""Fixed prompts: those of the absolute list, of which one confirmed flip blocks a release, and those judged as a rate.
+"""Fixed prompts: those of the absolute list, of which each confirmed flip counts, and those judged as a rate.
 
 Zero tolerance is fair only where a flip is no accident. A prompt is counted for the absolute list where the reference
 answers it right in every batch and prefers every decision of its answer by at least `MARGIN_FLOOR_NATS`; any other

@@ -25,7 +25,6 @@ NOT_MEASURED = "What was not measured never passes: the lane is then INCONCLUSIV
 
 def policy_lines(policy: Policy) -> Iterator[str]:
     """The policy in words, lane by lane."""
-    policy = with_integrity(policy)
     made_of = f", made of {' > '.join(policy.lineage)}" if policy.lineage else ""
     yield plain(f"{policy.name}{made_of}: {policy.description}", LONG)
     needs = "A release needs all of this"
@@ -37,7 +36,7 @@ def policy_lines(policy: Policy) -> Iterator[str]:
             ("blocking", f"{needs}; where it is undecided: {UNDECIDED}."),
             ("advisory", "Shown beside it, and never blocking:"),
         ):
-            chosen = [criterion for criterion in policy.criteria if criterion.tier == tier and lane in criterion.lanes]
+            chosen = [c for c in with_integrity(policy).criteria if c.tier == tier and lane in c.lanes]
             if chosen:
                 yield f"\nLane {lane}. {heading}"
             for criterion in chosen:

@@ -134,7 +134,7 @@ def main() -> None:
             continue
         whole = verdicts(policy, evidence)
         for draw, sizes, ids in (
-            (texts_drawn, DOCUMENTS, ("kl", "perplexity")),
+            (texts_drawn, DOCUMENTS, ("kl", "kl-worst-documents", "perplexity")),
             (prompts_drawn, DRAWS, ("failures-structured", "failures-freeform")),
         ):
             for size in sizes:

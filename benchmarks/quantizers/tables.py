@@ -5,7 +5,7 @@ Reads FOLDER/records. What was set aside by seed is shown only with --set-aside,
 The truth about a branch is the perplexity of unseen texts: *good* where its rise is shown to be below a limit of harm
 (--harm), *bad* where it is shown to be above, else *between*. A damage is bad whatever texts show, since its files are
 not the branch that was made: it is *felt* where that perplexity lies further than the limit above the branch's, else
-*hidden*. 500 questions of PIQA are too few to tell branches apart, so they classify nothing.
+*hidden*; one whose files we refuse is *refused*. 500 questions of PIQA are too few to classify anything.
 """
 
 import argparse
@@ -28,7 +28,7 @@ HARM = 1 / 0.95 - 1
 SAME_ITEMS = {"foreign-template": "w8a8-llmcompressor", "split-chat-tokens": "fp8-dynamic"}
 """Entries that we refuse to evaluate, whose answers to prompts without a chat template are those of another."""
 UNREADABLE = ("truncated-shard",)
-Kind = Literal["good", "between", "bad", "damage, felt", "damage, hidden"]
+Kind = Literal["good", "between", "bad", "damage, felt", "damage, hidden", "damage, refused"]
 
 
 @dataclass(frozen=True)
@@ -227,8 +227,9 @@ def truth(each: Entry, everything: Mapping[str, Entry], harm: float) -> Kind | N
     if each.kind == "damages" and "perplexity" in each.record:
         made_of = DAMAGES[each.name].branch
         base = everything.get(next((own for own, theirs in OF_TESTS.items() if theirs == made_of), made_of))
-        felt = base is not None and (1 + rise) / (1 + base.rise[0]) > 1 + harm
-        return "damage, felt" if felt else "damage, hidden"
+        if math.isnan(rise) or base is None:
+            return "damage, refused"
+        return "damage, felt" if (1 + rise) / (1 + base.rise[0]) > 1 + harm else "damage, hidden"
     if math.isnan(lower):
         return None
     return "good" if upper < harm else "bad" if lower > harm else "between"

@@ -1,4 +1,4 @@
-"""What fails a branch whatever a policy asks for: faults that were counted, and that no margin can allow. Pure."""
+"""What fails a branch whatever a policy asks for: faults that no margin can allow. Pure."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -59,11 +59,12 @@ def with_integrity(policy: Policy, measurements: Sequence[Measurement] = ()) -> 
     Its count must then be there. A counted fault is refused whatever is judged; a rule that is there is not doubled.
     """
     counted = {(m.probe, m.metric) for m in measurements if not m.value <= 0}
-    judged = {c.probe for c in policy.criteria if c.tier == "blocking"}
     added = [_criterion(_repeats_itself(drift), policy) for drift in drifts(measurements)]
     for rule in RULES:
-        lacking = not any(_is_the_rule(rule, criterion, policy) for criterion in policy.criteria)
-        if lacking and (rule.probe in judged or (rule.probe, rule.metric) in counted):
+        own = [criterion for criterion in policy.criteria if criterion.probe is rule.probe]
+        lacking = not any(_is_the_rule(rule, criterion, policy) for criterion in own)
+        asked_for = any(c.tier == "blocking" or c.metric == rule.metric for c in own)
+        if lacking and (asked_for or (rule.probe, rule.metric) in counted):
             added.append(_criterion(rule, policy))
     return policy.model_copy(update={"criteria": (*policy.criteria, *added)}) if added else policy
 
@@ -78,7 +79,7 @@ def _repeats_itself(drift: Measurement) -> _Rule:
 def _criterion(rule: _Rule, policy: Policy) -> Criterion:
     """The rule in all lanes of the policy."""
     return Criterion(
-        id=rule.id + ".own" * any(criterion.id == rule.id for criterion in policy.criteria),
+        id=rule.id + ".own" * sum(criterion.id.startswith(rule.id) for criterion in policy.criteria),
         title=rule.title,
         probe=rule.probe,
         metric=rule.metric,

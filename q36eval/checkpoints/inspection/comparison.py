@@ -125,18 +125,18 @@ def compared(
     return _errors(units, label, sums, rounding, out * columns)
 
 
-def half_steps(unit: LogicalWeight, wanted: Tensor) -> Tensor | None:
-    """The most by which rounding to the grid of `unit` moves each value of `wanted` [out, in]; None: not known."""
+def nearest(unit: LogicalWeight, wanted: Tensor) -> Tensor:
+    """`wanted` [out, in] rounded to the grid of `unit`; as it is where that is not known."""
     parts = {part: tensor[None] for part, tensor in unit.read_parts().items()}
     known = wanted.ndim == 2 and not unit.is_plain and unit.scheme.format != "gguf"
     shape = as_rows(wanted.shape)
     grid = stored_grid(parts, shape, declared_block(unit.scheme), declared_bits(unit.scheme)) if known else None
     if grid is None:
-        return None
+        return wanted
     runs = slabs(shape, grid.block[0] if grid.stored.shape[1] > 1 else 1)
     whole = _whole(grid, lambda start, stop: wanted[None, start:stop], runs)
-    half = torch.cat([grid.rounding(wanted[None, start:stop], whole, start).half_steps[0] for start, stop in runs])
-    return half if grid.order is None else torch.empty_like(half).scatter_(1, grid.order.expand_as(half), half)
+    rows = torch.cat([grid.rounding(wanted[None, start:stop], whole, start).nearest[0] for start, stop in runs])
+    return rows if grid.order is None else torch.empty_like(rows).scatter_(1, grid.order.expand_as(rows), rows)
 
 
 def _by_outputs(of_experts: Rows, columns: int, out: int) -> Rows:

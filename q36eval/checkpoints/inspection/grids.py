@@ -58,15 +58,16 @@ Parts = Mapping[str, Tensor]
 class Rounding:
     """Round to nearest of weights [weights, out, in], the columns ordered so that those of one group lie together.
 
-    `half_steps` is the most it moves each value by; by row [weights, out] `lost` is the sum of squares of what it does
-    move them by, `kept` of the products of before and after, `signal` of the squares before; `width` how many values of
-    a row share a scale; `oversize` [weights] how many times as large as any convention makes them the stored scales
-    typically are, 0 where a producer may choose them freely; `order` [weights, in] the weight's column at each place,
-    None where that is the place itself; `inside` the values (in that order) that the stored grid reaches, None where
-    that is not asked: a producer may clip the others; `reach` how far an importance matrix may move each value, None
-    where there was none.
+    `nearest` is what it makes of each value and `half_steps` the most it moves it by; by row [weights, out] `lost` is
+    the sum of squares of what it does move them by, `kept` of the products of before and after, `signal` of the squares
+    before; `width` how many values of a row share a scale; `oversize` [weights] how many times as large as any
+    convention makes them the stored scales typically are, 0 where a producer may choose them freely; `order` [weights,
+    in] the weight's column at each place, None where that is the place itself; `inside` the values (in that order) that
+    the stored grid reaches, None where that is not asked: a producer may clip the others; `reach` how far an importance
+    matrix may move each value, None where there was none.
     """
 
+    nearest: Tensor
     half_steps: Tensor
     lost: Tensor
     kept: Tensor
@@ -203,9 +204,8 @@ def rounded(
 ) -> Rounding:
     """The rounding that takes `weight`, in the order of its grid, to `nearest`; both [weights, out, in]."""
     lost, kept = (weight - nearest).square_().sum(-1), (nearest * weight).sum(-1)
-    return Rounding(
-        half_steps, lost, kept, weight.square().sum(-1), width, floating, oversize, order=order, inside=inside
-    )
+    signal = weight.square().sum(-1)
+    return Rounding(nearest, half_steps, lost, kept, signal, width, floating, oversize, order=order, inside=inside)
 
 
 EXPONENT_BITS = 0x7F800000

@@ -10,10 +10,9 @@ s = (1 + w_reference) / (1 + w_branch); and the rows of `up_proj` and `v_proj`, 
 A norm that differs is smoothing only where the weights behind it carry the same factor. Unquantized ones carry it up to
 two roundings to BF16 of each value, all with one factor per channel, which may differ from the norms' by what storing
 those in BF16 costs (llm-compressor 0.14 rounds 1 + w and w'). Quantized ones are judged by least squares per channel,
-b = <q, w> / <w, w>, whose deviation under rounding is |q - b w| / (|w| sqrt(rows)): over all channels log b must follow
-log s, and no single one may be off by more than half steps h can move it, sum(h |w|) / sum(w²): AWQ rounds small
-channels to zero, by which b shrinks. What remains is judged as any weight is, against the reference's times s. Where
-most do not carry it, nothing is folded.
+b = <q, w s> / |w s|², which for all channels together must follow s; no single one may be off by more than the standard
+error of q - r around it, where r is w s rounded to the stored grid: AWQ rounds small channels to zero. What remains is
+judged as any weight is, against the reference's times s. Where most do not carry it, nothing is folded.
 
 llm-compressor 0.14 turns every zero-centred norm into 1 + w in BF16 while it runs any recipe (`offset_norm.py`), and
 back: w' = BF16(1 + w) - 1, bit for bit. That is said, and no difference.
@@ -27,7 +26,7 @@ from dataclasses import dataclass, field, replace
 import torch
 from torch import Tensor
 
-from q36eval.checkpoints.inspection.comparison import half_steps
+from q36eval.checkpoints.inspection.comparison import nearest
 from q36eval.checkpoints.inspection.error import (
     BF16_UNIT,
     Examined,
@@ -230,35 +229,29 @@ def _uncarried(
     unit: LogicalWeight, reference: LogicalWeight, factors: Tensor, rows: Tensor | None = None
 ) -> str | None:
     """Why a quantized weight [out, in] does not carry factors [in]; None where it does."""
-    original = _decoded(reference).float()
-    if rows is not None:
-        original = original * rows[:, None].float()
-    estimate, deviation, known = _by_column(_decoded(unit).float(), original)
-    reach = _reach(unit, original * factors.float(), 0)
-    if not bool((known := known & (reach < 1)).any()):
-        return None
-    estimate, deviation, wanted, reach = (each[known] for each in (estimate, deviation, factors, reach))
-    relative = deviation / estimate
-    if _follows(wanted, estimate, relative) is False:
+    wanted = _decoded(reference).float() * factors.float()
+    wanted = wanted if rows is None else wanted * rows[:, None].float()
+    branch, near = _decoded(unit).float(), nearest(unit, wanted)
+    estimate, deviation, known = _by_column(branch, wanted)
+    honest = _by_column(near, wanted)[0]
+    clear = known & (honest > LEAST_SHARE) & (estimate > 0)
+    if _follows(factors[clear], (estimate * factors)[clear], (deviation / estimate)[clear]) is False:
         return "it is not scaled"
-    ratio = estimate / wanted
-    ratio = ratio / ratio.median()
-    excess = (ratio - 1).abs() - torch.maximum(LOOSE + DEVIATIONS * relative, reach)
-    if not bool((excess > 0).any()):
+    usual = float((estimate / honest)[clear].median()) if bool(clear.any()) else 1.0
+    excess = (estimate / usual - honest).abs() - LOOSE - DEVIATIONS * _deviation(branch / usual - near, wanted)
+    if not bool((excess > 0)[known].any()):
         return None
-    worst = int(excess.argmax())
-    place = int(known.nonzero()[worst])
-    return f"column {place} is {float(ratio[worst]):.3g} times what it should be ({int((excess > 0).sum())} are wrong)"
+    place = int((excess * known).argmax())
+    ratio = float(estimate[place] / usual / honest[place].clamp(min=LOOSE))
+    return f"column {place} is {ratio:.3g} times what it should be ({int((excess > 0)[known].sum())} are wrong)"
 
 
-def _reach(unit: LogicalWeight, wanted: Tensor, axis: int, index: Tensor | None = None) -> Tensor:
-    """The share by which rounding `wanted` [out, in] can change the least squares of its columns, or rows (axis 1)."""
-    half = half_steps(unit, wanted)
-    moved = torch.zeros_like(wanted) if half is None else half * wanted.abs()
-    sums = [each.sum(axis) for each in (moved, wanted.square())]
+def _deviation(error: Tensor, wanted: Tensor, index: Tensor | None = None) -> Tensor:
+    """Of <error, w> / <w, w> for each column w, whatever its values' own errors are: sqrt(sum(e² w²)) / sum(w²)."""
+    sums = [(error * wanted).square().sum(0).double(), wanted.square().sum(0).double()]
     if index is not None:
-        sums = [torch.zeros(int(index.max()) + 1).index_add_(0, index, each) for each in sums]
-    return (sums[0] / sums[1].clamp(min=TINY)).double()
+        sums = [each.new_zeros(int(index.max()) + 1).index_add_(0, index, each) for each in sums]
+    return sums[0].sqrt() / sums[1].clamp(min=TINY)
 
 
 def _follows(factors: Tensor, estimates: Tensor, relative: Tensor) -> bool | None:
@@ -336,15 +329,26 @@ def _pair(
     index = _channels(giver, given.shape[0], taken.shape[1], how)
     if index is None:
         return None
-    rows, row_deviation, known_rows = _by_column(given.T, wanted.T)
-    columns, column_deviation, known = _by_column(taken, original, index)
+    rows, _, known_rows = _by_column(given.T, wanted.T)
+    columns, _, known = _by_column(taken, original, index)
     known = known & known_rows
-    if not bool(known.any()) or not bool((rows[known] > 0).all()) or not bool((columns[known] > 0).all()):
+    if not bool(known.any()) or not bool((rows[known] > 0).all()):
         return None
     exact_rows, exact_columns = units[giver].is_plain, units[taker].is_plain
-    channels = 1 / rows if exact_rows else columns if exact_columns else (columns / rows).sqrt()
-    channels = torch.where(known, channels, 1.0)
-    relative = torch.where(known, row_deviation / rows + column_deviation / columns, 0.0)
+    channels = torch.where(known, columns if exact_columns and not exact_rows else 1 / rows, 1.0)
+    asked_rows, asked_columns = (wanted / channels[:, None].float()).T, original * channels[index].float()
+    near_rows, near_columns = nearest(units[giver], asked_rows.T).T, nearest(units[taker], asked_columns)
+    left, left_columns = _by_column(near_rows, asked_rows)[0], _by_column(near_columns, asked_columns, index)[0]
+    known = known & (torch.minimum(left, left_columns) > LEAST_SHARE)
+    if not bool(known.any()):
+        return None
+    rows, columns = rows / left, columns / left_columns
+    own_rows, own_columns = rows * channels, columns / channels  # 1 where both carry them
+    of_row = _deviation(given.T - own_rows.float() * near_rows, asked_rows) / left
+    of_column = _deviation(taken - own_columns[index].float() * near_columns, asked_columns, index) / left_columns
+    relative = torch.where(known, of_row / own_rows + of_column / own_columns.clamp(min=LOOSE), 0.0)
+    if not exact_rows and not exact_columns:
+        channels = torch.where((columns > 0) & (left_columns > 1 - LOOSE), (columns / rows).sqrt(), 1 / rows)
     spread = float(channels[known].log().square().mean().sqrt())
     if spread < LEAST_SPREAD + 3 * float(relative[known].median()) or not _follows(
         1 / rows[known], columns[known], relative[known]
@@ -352,11 +356,7 @@ def _pair(
         return None
     product = rows * columns
     product = torch.where(known, product / product[known].median(), 1.0)
-    of_row = _reach(units[giver], wanted / channels[:, None].float(), 1)
-    of_column = _reach(units[taker], original * channels[index].float(), 0, index)
-    channels = torch.where(of_column > LOOSE + of_row, 1 / rows, channels)
-    reach = of_row + of_column + of_row * of_column
-    wrong = (product - 1).abs() > torch.maximum(LOOSE + DEVIATIONS * relative, reach)
+    wrong = (product - 1).abs() > LOOSE + DEVIATIONS * relative
     if float(wrong[known].float().mean()) > 1 - LEAST_SHARE:
         return None
     faults: dict[str, str | None] = {}
