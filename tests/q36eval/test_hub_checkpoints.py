@@ -257,8 +257,10 @@ def test_a_disk_that_is_full_or_a_broken_connection_is_reported_and_what_is_comp
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
     hub.cut_after, hub.down = None, False
     hub.requests.clear()
+    complete = {blob.name for blob in (hub.home / "hub/models--org--name/blobs").iterdir()}
     assert contents(fetched()[0]) == contents(model)
-    assert sum(path.startswith("/cdn/") for path in hub.downloads()) == 1
+    again = {path[5:69] for path in hub.downloads() if path.startswith("/cdn/")}  # by SHA-256
+    assert (len(again) > 0, again & complete) == (True, set())
 
 
 def test_remains_are_removed_and_what_is_being_written_is_not(hub: Hub, model: Path) -> None:

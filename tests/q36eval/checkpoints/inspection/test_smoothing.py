@@ -96,7 +96,6 @@ def test_what_was_smoothed_and_rounded_is_clean(bf16_folder: Path, tmp_path: Pat
 
 
 def test_a_channel_that_rounding_erases_carries_no_factor(bf16_folder: Path, tmp_path: Path) -> None:
-    """As in a real AWQ branch: what is a millionth of its row is 0 in FP8, and so is the least squares' estimate."""
     reference = shutil.copytree(bf16_folder, tmp_path / "reference")
     edit_tensors(reference, lambda tensors: tensors[EXPERT][:, 5].mul_(1e-6))
     assert not of_weights(inspect_checkpoint(rounded(reference, tmp_path / "copy", smooth_norms), reference))
