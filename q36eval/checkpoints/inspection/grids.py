@@ -294,7 +294,7 @@ def shared_exponents_grid(exponents: Tensor, shape: Block, block: Block | None, 
 BEYOND_BY_ROUNDING = 0.01
 """Share of values beyond half a step up to which a row counts as rounded to nearest."""
 BEST_ROWS = 0.25
-"""A weight counts as rounded to nearest when this share of its rows does: damage in the others does not change that."""
+"""A weight counts as rounded to nearest when this share of its rows does; GPTQ left a tenth so in a real weight."""
 FAR_ROWS = 0.01
 """Share of the rows of a weight that was not rounded to nearest that GPTQ may move any distance."""
 WEIGHT_LIMIT = 1.25
