@@ -6,7 +6,7 @@ from datetime import date
 from q36eval.errors import ExitCode
 from q36eval.gate.attempts import Tried, attempts_of
 from q36eval.gate.evidence import Evidence
-from q36eval.gate.headroom import accepted, clearest_first, held_back, nearest, to_turn
+from q36eval.gate.headroom import BEYOND_ALONE, accepted, clearest_first, held_back, nearest, to_turn
 from q36eval.gate.integrity import believed, drifts, with_integrity
 from q36eval.gate.judgement import is_unable
 from q36eval.gate.margins import held_words, margins_held, with_thresholds
@@ -81,7 +81,7 @@ def decide(
     signed_by = tuple(sorted(sign_offs, key=lambda signature: (signature.at, signature.model_dump_json())))
     drifted = drifts(measurements)
     judged = [held.judged(c, lambda held_to: believed(evidence.judged(held_to), drifted)) for c in policy.criteria]
-    decided = [accepted(held_back(result), signed_by) for result in _verdicts(policy, judged)]
+    decided = [accepted(held_back(result), signed_by) for result in _verdicts(policy, judged, evidence)]
     results, notes = apply_waivers(policy, decided, waivers, on, evidence)
     blocking = [result for result in results if result.tier == "blocking"]
     unable = _not_judged(policy, results)
@@ -134,16 +134,38 @@ def _in_order(policy: Policy) -> Policy:
     return policy.model_copy(update={"criteria": tuple(criteria)})
 
 
-def _verdicts(policy: Policy, judged: list[CriterionResult]) -> list[CriterionResult]:
-    adjusted: dict[str, float] = {}
+def _verdicts(policy: Policy, judged: list[CriterionResult], evidence: Evidence) -> list[CriterionResult]:
+    adjusted: dict[str, tuple[float, int]] = {}
     for tier in ("blocking", "advisory"):
         # a criterion that was not measured stays in the family with p = 1, so losing evidence never eases a FAIL
         family = [result for result in judged if result.tier == tier and result.margin.kind != "max_count"]
-        adjusted |= zip((r.id for r in family), holm([r.p_fail for r in family]), strict=True)
+        p_values = holm([result.p_fail for result in family])
+        adjusted |= {r.id: (p_value, len(family)) for r, p_value in zip(family, p_values, strict=True)}
     return [
-        _verdict(criterion, result, adjusted.get(result.id, result.p_fail), policy.alpha)
+        _of_several(criterion, _verdict(criterion, result, p_value, policy.alpha), policy.alpha, tested, evidence)
         for criterion, result in zip(policy.criteria, judged, strict=True)
+        for p_value, tested in [adjusted.get(result.id, (result.p_fail, 1))]
     ]
+
+
+def _of_several(
+    criterion: Criterion, result: CriterionResult, alpha: float, tested: int, evidence: Evidence
+) -> CriterionResult:
+    """The result; where it fails alone and not after Holm over the `tested` criteria of its tier, with that reason.
+
+    Its distance is then that of the corrected lower bound from the limit.
+    """
+    if result.code != "across-margin" or result.p_fail > alpha:
+        return result
+    whole = criterion.model_copy(update={"each_family": False, "margin": result.margin})
+    level = alpha * evidence.judged(whole).p_fail / result.p_fail_adjusted
+    corrected = evidence.judged(whole.model_copy(update={"confidence": 1.0 - level})).loss_interval
+    distance = None if corrected is None or result.limit is None else max(0.0, result.limit - corrected.lower)
+    reason = (
+        f"beyond its margin alone (p {result.p_fail:.2g}), but not after Holm's correction for {tested} criteria "
+        f"(p {result.p_fail_adjusted:.2g}, needed {alpha:g})"
+    )
+    return result.model_copy(update={"code": BEYOND_ALONE, "reason": reason, "to_turn": distance})
 
 
 def _verdict(criterion: Criterion, result: CriterionResult, p_fail_adjusted: float, alpha: float) -> CriterionResult:

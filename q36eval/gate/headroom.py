@@ -15,6 +15,9 @@ from q36eval.records import Verdict
 POWER = 0.8
 """The chance of PASS that the items needed are given for."""
 
+BEYOND_ALONE = "beyond-margin-alone"
+"""The code of what would fail if no other criterion was judged."""
+
 
 def to_turn(result: CriterionResult, verdict: CriterionVerdict) -> float | None:
     """How far, in the unit of the loss, the bound that decided lies from the limit; None where there is no such bound.
@@ -44,23 +47,26 @@ def share_of_limit(result: CriterionResult) -> float | None:
 
 
 def clearest_first(results: Iterable[CriterionResult]) -> tuple[str, ...]:
-    """Ids, those that were furthest from turning first; counted faults and what has no bound before them all."""
+    """Ids, those that were furthest from PASS first; counted faults and what has no bound before them all."""
+    return tuple(result.id for result in sorted(results, key=lambda result: (-from_pass(result), result.id)))
 
-    def distance(result: CriterionResult) -> float:
-        share = share_of_limit(result)
-        return math.inf if share is None else share
 
-    return tuple(result.id for result in sorted(results, key=lambda result: (-distance(result), result.id)))
+def from_pass(result: CriterionResult) -> float:
+    """`share_of_limit` of what does not pass; infinite without one, and where Holm's correction alone prevents FAIL."""
+    share = None if result.code == BEYOND_ALONE else share_of_limit(result)
+    return math.inf if share is None else share
 
 
 def nearest(verdict: Verdict, standing: Sequence[CriterionResult], decisive: Sequence[str]) -> tuple[str, ...]:
     """The criterion on which a lane's verdict turns first; several where they are equally far, none where none can.
 
-    A PASS turns with the one nearest to its limit. Any other verdict turns only when all that decided it have turned:
-    with the furthest of them, and with no movement of a bound where one is a count or has none.
+    A PASS turns with the one nearest to its limit, and so does what only Holm's correction keeps from FAIL. Any other
+    verdict turns only when all that decided it have turned: with the furthest of them, and with no movement of a bound
+    where one is a count or has none.
     """
-    if verdict is Verdict.PASS:
-        known = {result.id: share_of_limit(result) for result in standing}
+    alone = [result for result in standing if result.id in decisive and result.code == BEYOND_ALONE]
+    if verdict is Verdict.PASS or alone:
+        known = {result.id: share_of_limit(result) for result in alone or standing}
         shares = {name: share for name, share in known.items() if share is not None}
         turning = min(shares.values(), default=None)
     else:
@@ -77,7 +83,12 @@ def times_the_items(result: CriterionResult) -> float | None:
     A normal approximation: the bound lies `arm` above the loss and shrinks with the root of the items.
     """
     interval, loss, limit = result.loss_interval, result.loss, result.limit
-    if result.code not in ("across-margin", "contradictory") or interval is None or loss is None or limit is None:
+    if (
+        result.code not in ("across-margin", BEYOND_ALONE, "contradictory")
+        or interval is None
+        or loss is None
+        or limit is None
+    ):
         return None
     arm = interval.upper - loss
     if not (math.isfinite(arm) and arm > 0):

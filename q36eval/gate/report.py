@@ -154,7 +154,8 @@ class CriterionResult(Record):
     bounds of an interval hold one-sided at the criterion's `confidence`. Figures are None where nothing could be
     judged. `to_turn` says in the loss' unit by how much the bound that decided would have to move for another verdict:
     of a PASS how far the upper bound lies inside the limit, of a FAIL how far the lower one lies outside, of an
-    INCONCLUSIVE how far the upper bound lies outside. `noise_floor` is what the reference loses against itself in that
+    INCONCLUSIVE how far the upper bound lies outside, or, beyond its margin alone and not after Holm's correction, how
+    far the corrected lower bound lies inside. `noise_floor` is what the reference loses against itself in that
     figure, None where it was not measured or the metric has none. `competence` is there where answers are compared that
     are right or wrong: figures and counts are then those of the families that the reference can do. `causes` say why
     answers of either side are not right, also of those left out. `waived_by` is there only where waivers made a

@@ -9,7 +9,7 @@ from q36eval.engines.comparability import shared_words
 from q36eval.gate.attempts import Attempts
 from q36eval.gate.competence import causes_words, family_words, is_able
 from q36eval.gate.declaration import no_release
-from q36eval.gate.headroom import times_the_items
+from q36eval.gate.headroom import BEYOND_ALONE, from_pass, share_of_limit, times_the_items
 from q36eval.gate.policy import Informative
 from q36eval.gate.report import (
     CERTAIN,
@@ -57,8 +57,10 @@ def distance_text(result: CriterionResult) -> str | None:
             return f"inside the margin by {how_far}"
         case CriterionVerdict.FAIL:
             return f"outside the margin by {how_far}"
+        case CriterionVerdict.INCONCLUSIVE if result.code == BEYOND_ALONE:
+            return f"{result.reason}: its corrected lower bound is inside the margin by {how_far}"
         case CriterionVerdict.INCONCLUSIVE:
-            return f"its bound lies beyond the margin by {how_far}"
+            return f"its upper bound is beyond the margin by {how_far}"
         case _:
             return None
 
@@ -81,7 +83,7 @@ def _loss_text(result: CriterionResult, loss: float) -> str:
     if not result.limit:
         return words
     share = loss / result.limit
-    return f"{words}, {share:.1f} times its width" if share >= 1 else f"{words}, {100 * share:.0f} % of its width"
+    return words if share >= 1 else f"{words}, {100 * share:.0f} % of its width"
 
 
 def decided_by(report: GateReport, lane: LaneResult | None = None) -> tuple[CriterionResult, ...]:
@@ -115,10 +117,10 @@ def worst_first(results: Iterable[CriterionResult]) -> list[CriterionResult]:
 def _badness(result: CriterionResult) -> tuple[bool, bool, bool, int, float, str]:
     left_out = result.verdict is CriterionVerdict.NOT_MEASURED and CERTAIN in result.reason
     passes = result.verdict is CriterionVerdict.PASS
-    # of a count any excess is whole faults: before every share of a margin
-    share = math.inf if result.to_turn is None or not result.limit else result.to_turn / result.limit
+    share = share_of_limit(result)
+    headroom = math.inf if share is None else share
     excused = result.tier == "advisory" or result.waived or result.verdict is CriterionVerdict.NOT_JUDGED
-    return passes, left_out, excused, _RANKS[result.verdict], share if passes else -share, result.id
+    return passes, left_out, excused, _RANKS[result.verdict], headroom if passes else -from_pass(result), result.id
 
 
 def decision_line(result: CriterionResult) -> str:

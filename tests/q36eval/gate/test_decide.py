@@ -96,7 +96,13 @@ def test_losing_evidence_does_not_make_another_criterion_fail() -> None:
     measured = small_evidence(mmlu_lost=34)
     for kept in (measured, [measured[0], measured[2]]):
         found = result(decide(small_policy(), kept), "mmlu")
-        assert (found.verdict, found.p_fail < 0.025) == (CriterionVerdict.INCONCLUSIVE, True)
+        assert (found.verdict, found.code) == (CriterionVerdict.INCONCLUSIVE, "beyond-margin-alone")
+        assert found.p_fail < 0.025 < found.p_fail_adjusted
+        assert found.loss_interval.lower > found.limit
+        # at the margin to which the distance leads, it fails after Holm too
+        for beyond, verdict in ((1e-4, CriterionVerdict.FAIL), (-1e-4, CriterionVerdict.INCONCLUSIVE)):
+            policy = with_margins(0.9 + found.to_turn + beyond, 0.1)
+            assert result(decide(policy, kept), "mmlu").verdict is verdict
 
 
 def test_unfit_figures_are_not_measured() -> None:
