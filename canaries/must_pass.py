@@ -1,6 +1,6 @@
-"""Fixed prompts: those of the absolute list, of which each confirmed flip counts, and those judged as a rate.
+"""Fixed prompts: required ones, of which each confirmed flip counts, and those judged as a rate.
 
-Zero tolerance is fair only where a flip is no accident. A prompt is counted for the absolute list where the reference
+Zero tolerance is fair only where a flip is no accident. A prompt is required where the reference
 answers it right in every batch and prefers every decision of its answer by at least `MARGIN_FLOOR_NATS`; any other
 prompt of the list is judged among the fixed prompts' rate, by name. Both are known of the reference alone.
 """
@@ -15,7 +15,7 @@ from q36eval.records import Answer, Clusters, ItemOutcome, Measurement
 from q36eval.stats import DEFAULT_LEVEL
 
 MARGIN_FLOOR_NATS = 3.0
-"""Least decisive margin of the reference, in nats (odds of 20 to 1), of a prompt that is counted for the absolute list.
+"""Least decisive margin of the reference, in nats (odds of 20 to 1), of a prompt that is required.
 
 Measured on the sandbox: of the draws that the listed canaries' prompts are like, branches flip those below it, and none
 that lies above (benchmarks/README.md).
@@ -84,7 +84,7 @@ def _scores(answer: Answer) -> list[float | None]:
 
 
 def why_not_absolute(reference: Answer) -> str | None:
-    """Why a prompt of the absolute list is judged as a rate instead; None where it is counted for the list.
+    """Why a required prompt is judged as a rate instead; None where it stays required.
 
     One on which the reference errored, in whatever batch, stays on the list: nothing may pass by it.
     """
@@ -106,13 +106,13 @@ def why_not_absolute(reference: Answer) -> str | None:
 
 
 def flips(declared: DeclaredFigure, outcomes: Sequence[ItemOutcome]) -> Measurement | None:
-    """Confirmed flips among the prompts of the absolute list, each of `outcomes`.
+    """Confirmed flips among the required prompts, each of `outcomes`.
 
     What is judged as a rate instead is left out of the counts and named in the note.
     """
     moved = {outcome.cluster: why for outcome in outcomes if (why := why_not_absolute(outcome.reference)) is not None}
     counted = [outcome for outcome in outcomes if outcome.cluster not in moved]
-    notes = [f"{len(counted)} of {len(outcomes)} prompts of the absolute list count"]
+    notes = [f"{len(counted)} of {len(outcomes)} required prompts count"]
     if moved:
         named = ", ".join(f"{name} ({why})" for name, why in moved.items())
         notes.append(f"judged as a rate instead: {named}")

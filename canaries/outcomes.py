@@ -90,7 +90,7 @@ def _unread(outcomes: Iterable[ItemOutcome]) -> Iterator[str]:
 class PlannedItem:
     """What the reference makes of one item that is planned: `cause` says why its answer is not right, None where it is.
 
-    `absolute`: the item is a prompt of the absolute list, and stays on it by what the reference answers.
+    `absolute`: the item is a required prompt, and stays one by what the reference answers.
     """
 
     canary: str

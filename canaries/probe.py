@@ -43,7 +43,7 @@ from q36eval.probes import Digest, FollowUp, ItemResults, OwnPrompts, Probe, Wor
 from q36eval.records import Answer, ItemOutcome, Lane, Measurement, ProbeName
 
 SMALL_BATCH = 4
-"""Rows of the batch in which a must-pass prompt is asked again, before it is asked alone."""
+"""Rows of the batch in which a fixed prompt is asked again, before it is asked alone."""
 
 SHIPPED, OWN = "canaries", "own canaries"
 GROUPS = {SHIPPED: "", OWN: "own"}
@@ -52,7 +52,7 @@ GROUPS = {SHIPPED: "", OWN: "own"}
 STEPS_VERSION = 3
 """Part of the suite's hash: raise it when what is kept of an answer changes."""
 
-MUST_PASS, FAMILIES = "must-pass", "canaries"
+FIXED, FAMILIES = "fixed-prompts", "canaries"
 """Stages: the fixed prompts come first, since one confirmed flip of them decides."""
 
 FOUR, ALONE, TAUGHT = "/four", "/alone", "/taught"
@@ -79,7 +79,7 @@ class _Question:
 
     @property
     def stage(self) -> str:
-        return MUST_PASS if self.case.must_pass else FAMILIES
+        return FIXED if self.case.must_pass else FAMILIES
 
 
 class CanaryProbe(Probe):
@@ -137,7 +137,7 @@ class CanaryProbe(Probe):
             WorkItem(key=key, generations=tuple(filter(None, [one.reference.request])), stage=one.stage)
             for key, one in self._questions.items()
         ]
-        return sorted(items, key=lambda item: item.stage != MUST_PASS)
+        return sorted(items, key=lambda item: item.stage != FIXED)
 
     def _share(self, prompts: Mapping[str, _Prompt]) -> None:
         """Tell every request what it shares with those alone that are asked together.
@@ -175,7 +175,7 @@ class CanaryProbe(Probe):
     # -- the second step
 
     def follow_up(self, item: WorkItem, first: Digest) -> FollowUp:
-        """Teacher-forcing on the reference's answer; a must-pass prompt that it answers right is asked twice more."""
+        """Teacher-forcing on the reference's answer; a fixed prompt that it answers right is asked twice more."""
         question = self._questions[item.key]
         request = question.reference.request
         if request is None:
@@ -202,7 +202,7 @@ class CanaryProbe(Probe):
         return FollowUp(scores=scores, repeats=self._repeats(item.key) if first_answer.score == 1.0 else ())
 
     def _repeats(self, key: str) -> tuple[GenerationRequest, ...]:
-        """A must-pass prompt once more, among `SMALL_BATCH` or fewer, and alone; nothing of a family's question."""
+        """A fixed prompt once more, among `SMALL_BATCH` or fewer, and alone; nothing of a family's question."""
         question = self._questions[key]
         request = question.reference.request
         if request is None or not question.case.must_pass:
@@ -215,7 +215,7 @@ class CanaryProbe(Probe):
         return _asked_again(request, fillers, f"four/{GROUPS[question.part]}/{at // SMALL_BATCH}")
 
     def _alike(self, key: str, side: Literal["reference", "branch"]) -> dict[str, GenerationRequest]:
-        """What that side is asked of the must-pass prompts of a prompt's part, itself among them, by key in order."""
+        """What that side is asked of the fixed prompts of a prompt's part, itself among them, by key in order."""
         part = self._questions[key].part
         same = sorted(other for other, one in self._questions.items() if one.case.must_pass and one.part == part)
         requests = ((other, getattr(self._questions[other], side).request) for other in same)
@@ -249,7 +249,7 @@ class CanaryProbe(Probe):
         return tokens
 
     def know_reference(self, items: Sequence[WorkItem], digests: Mapping[str, Digest]) -> Sequence[WorkItem]:
-        """Count what the reference can do, and which prompts stay on the absolute list.
+        """Count what the reference can do, and which prompts stay required.
 
         The items are as they were, but what is left out (`where_able`: families that the reference cannot do, fixed
         prompts that it fails) only fills the branch's batches, whose answers are then those of the reference's batches.
@@ -386,7 +386,7 @@ class CanaryProbe(Probe):
     def doubtful(self, outcomes: Sequence[ItemOutcome]) -> list[WorkItem]:
         """Fixed prompts that the branch fails and the reference does not, to be asked again in other batches.
 
-        Those that are counted for the absolute list come first, since one of them decides. Those of the lanes take
+        Required ones come first, since one of them decides. Those of the lanes take
         turns, so that few of them show every lane that is broken.
         """
         flipped = [o for o in outcomes if o.must_pass and o.flip == "regression" and "repeats" not in o.branch.detail]
@@ -403,7 +403,7 @@ class CanaryProbe(Probe):
     def confirmed(self, item: WorkItem, results: ItemResults, outcome: ItemOutcome) -> ItemOutcome:
         """The outcome with what the branch answered then.
 
-        Where a prompt of the absolute list could not be asked again it is errored: its flip is neither believed nor
+        Where a required prompt could not be asked again it is errored: its flip is neither believed nor
         forgotten. Of one that is judged as a rate the first answer stands.
         """
         case = self._questions[item.key].case
@@ -419,17 +419,17 @@ class CanaryProbe(Probe):
         return outcome.model_copy(update={"branch": branch})
 
     def _is_counted(self, outcome: ItemOutcome) -> bool:
-        """Whether a prompt is counted for the absolute list."""
+        """Whether a prompt is required."""
         return outcome.group in self._absolute and why_not_absolute(outcome.reference) is None
 
     def reference_repeats(self, outcomes: Sequence[ItemOutcome]) -> tuple[int, int]:
-        """Of the must-pass prompts, which the reference is asked in other batches too."""
+        """Of the fixed prompts, which the reference is asked in other batches too."""
         first = [(o.reference.score, score) for o in outcomes for score in repeat_scores(o.reference)]
         known = [(one, other) for one, other in first if one is not None and other is not None]
         return sum(one != other for one, other in known), len(known)
 
     def _again(self, key: str) -> tuple[GenerationRequest, ...]:
-        """The same question in a batch of `SMALL_BATCH`, among other must-pass prompts, and in one of its own."""
+        """The same question in a batch of `SMALL_BATCH`, among other fixed prompts, and in one of its own."""
         alike = self._alike(key, "branch")
         request = alike.pop(key)
         others, place = list(alike.values()) or [request], sum(other < key for other in alike)

@@ -151,7 +151,7 @@ class CanarySpec(_Written):
         if self.must_pass is not None and self.generation.sampling is not None:
             raise ValueError("must_pass: fixed prompts are answered greedily; a family may be sampled")
         if self.absolute and self.must_pass is None:
-            raise ValueError("absolute: only fixed prompts (must_pass) can be on the absolute list")
+            raise ValueError("absolute: only fixed prompts (must_pass) can be required")
         known: list[FixedPrompt] = []
         for prompt in self.must_pass or []:
             self._check_prompt(prompt)

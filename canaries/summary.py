@@ -53,7 +53,7 @@ CALLS = {tool_call.name, tool_calls.name}
 class PlannedFigure:
     """One figure: what it is, the canaries it is taken over, and how it is measured.
 
-    `off_list`: it is taken over fixed prompts, without those that are counted for the absolute list. `of_answers`: it
+    `off_list`: it is taken over fixed prompts, without required ones. `of_answers`: it
     rests on answers that the reference must be able to give, and so says what it can.
     """
 
@@ -130,7 +130,7 @@ def _of_sampled(specs: Sequence[CanarySpec]) -> Iterator[PlannedFigure]:
 
 
 def _of_fixed_prompts(fixed: Sequence[CanarySpec]) -> Iterator[PlannedFigure]:
-    """Flips on the absolute list, of single canaries too, and the rate of everything else."""
+    """Flips of required prompts, of single canaries too, and the rate of everything else."""
     absolute = [spec for spec in fixed if spec.absolute]
     for name, chosen in _slices(absolute):
         yield _figure("must_pass_flips", name, chosen, flips, of_answers=False)

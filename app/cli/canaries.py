@@ -201,7 +201,7 @@ def _row(spec: "CanarySpec", chosen: Family | None) -> tuple[str, ...]:
 def _kind(spec: "CanarySpec") -> str:
     if spec.family is not None:
         return "family"
-    return "must pass" if spec.absolute else "fixed prompts"
+    return "required" if spec.absolute else "fixed"
 
 
 def _case(case: "Case") -> dict[str, Any]:

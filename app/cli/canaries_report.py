@@ -49,7 +49,7 @@ def canary_run(run: "RunRecord", history: "History") -> CanaryRun:
 
 
 def print_summary(run: "RunRecord", history: "History") -> None:
-    """Must-pass outcomes, rates, margins, what is at risk, the first flips, and what was not measured."""
+    """Fixed prompts by outcome, rates, margins, what is at risk, the first flips, and what was not measured."""
     print_run(run, history, summary_parts(canary_run(run, history)))
 
 
@@ -108,4 +108,4 @@ def _flip_parts(flipped: Sequence[ItemOutcome]) -> Iterator["RenderableType"]:
         yield from (f"wrong      {reason}" for reason in reasons(wrong))
         yield from (parting_words(item), margin_words(item))
 
-    return flip_parts(flipped, shown, lambda item: f"{item.cluster}{' (must pass)' * bool(item.must_pass)}", remarks)
+    return flip_parts(flipped, shown, lambda item: f"{item.cluster}{' (fixed)' * bool(item.must_pass)}", remarks)

@@ -1,4 +1,4 @@
-"""What people read of a canary run: rates and margins by canary, must-pass outcomes, as rows and as JSON. Pure."""
+"""A canary run for people: rates and margins by canary, outcomes of fixed prompts, as rows and as JSON. Pure."""
 
 import json
 import math
@@ -56,7 +56,7 @@ class CanaryRun:
         return next((m for m in self.measurements if (m.metric, m.slice) == (metric, slice_name)), None)
 
     def must_pass(self) -> dict[Standing, list[ItemOutcome]]:
-        """The must-pass prompts by how they came out."""
+        """The fixed prompts by how they came out."""
         by_standing: dict[Standing, list[ItemOutcome]] = {name: [] for name in STANDINGS}
         for item in self.items:
             if item.must_pass:
@@ -189,7 +189,7 @@ def must_pass_words(run: CanaryRun) -> str:
         return words
     by_lane = [(lane, run.get(FLIPS, lane)) for lane in LANES]
     lanes = ", ".join(f"{lane} {number(of.value)}" for lane, of in by_lane if of is not None)
-    counted = f"{words} On the absolute list, {flips.counts.total} of them: {number(flips.value)} confirmed flips"
+    counted = f"{words} {flips.counts.total} of them are required: {number(flips.value)} confirmed flips"
     return f"{counted} ({lanes})." if lanes else f"{counted}."
 
 
@@ -215,7 +215,7 @@ def failures_by_check(items: Iterable[ItemOutcome]) -> list[tuple[str, str, int,
 
 
 def canaries_json(run: CanaryRun) -> dict[str, Any]:
-    """Must-pass outcomes, flips and items at risk; the rates and margins are in the measurements."""
+    """Outcomes of fixed prompts, flips and items at risk; the rates and margins are in the measurements."""
     must = run.must_pass()
     return {
         "must_pass": {
@@ -268,7 +268,7 @@ def _json_number(value: float) -> float | str:
 
 
 def must_pass_rows(run: CanaryRun) -> list[dict[str, str]]:
-    """The must-pass prompts that did not simply pass: confirmed flips, unstable ones, what is no canary, not known."""
+    """The fixed prompts that did not simply pass: confirmed flips, unstable ones, what is no canary, not known."""
     rows = []
     for kind, items in run.must_pass().items():
         for item in items if kind is not Standing.PASSED else ():

@@ -34,7 +34,7 @@ def scores_of(answer: Answer) -> list[float | None]:
 
 
 def flips(items: Iterable[ItemOutcome]) -> list[ItemOutcome]:
-    """What one of the two only answers rightly: regressions first, must-pass ones first among them."""
+    """What one of the two only answers rightly: regressions first, fixed prompts first among them."""
     flipped = [item for item in items if item.flip is not None]
     return sorted(flipped, key=lambda item: (item.flip != "regression", not item.must_pass, item.cluster))
 
@@ -113,7 +113,7 @@ class Filter:
 
 
 def select(items: Sequence[ItemOutcome], chosen: Filter, lanes: CanaryLanes | None = None) -> list[ItemOutcome]:
-    """Items that fit the filter, regressions of must-pass canaries first, then other regressions, then the rest."""
+    """Items that fit the filter, regressions of fixed prompts first, then other regressions, then the rest."""
     fits, lanes = OUTCOMES.get(chosen.outcome, _never), lanes or CanaryLanes()
     fitting = [
         item
@@ -145,7 +145,7 @@ def counts_by_canary(items: Sequence[ItemOutcome]) -> list[dict[str, str]]:
     must_flips = Counter(item.group for item in items if item.must_pass and item.flip == "regression")
     groups = sorted(totals, key=lambda group: (-by_outcome["regression"][group], group))
     return [
-        {"canary": group, "evaluated": str(totals[group]), "must-pass regressions": str(must_flips[group])}
+        {"canary": group, "evaluated": str(totals[group]), "fixed-prompt regressions": str(must_flips[group])}
         | {name: str(by_outcome[name][group]) for name in _LABELS}
         for group in groups
     ]

@@ -16,11 +16,12 @@ LANES = tuple(lane.value for lane in Lane)
 
 @dataclass(frozen=True)
 class CanaryLanes:
-    """`canaries` are the names by lane, `flipped` the questions (`question_name`) that count as flipped, by lane and of
-    all. A run whose figures name no questions has neither.
+    """`canaries` are the names by lane, `required` the questions (`question_name`) that must not flip, `flipped` those
+    of them that count as flipped, by lane and of all. A run whose figures name no questions has none of them.
     """
 
     canaries: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    required: frozenset[str] = frozenset()
     flipped: Mapping[str, frozenset[str]] = field(default_factory=dict)
 
     @classmethod
@@ -28,6 +29,7 @@ class CanaryLanes:
         """From a run's measurements with their clusters."""
         canaries: dict[str, set[str]] = {}
         flipped: dict[str, frozenset[str]] = {}
+        required: set[str] = set()
         for measurement in measurements:
             clusters = measurement.clusters
             if measurement.probe is not ProbeName.CANARIES or clusters is None or clusters.names is None:
@@ -35,11 +37,12 @@ class CanaryLanes:
             if measurement.slice in LANES:
                 canaries.setdefault(measurement.slice, set()).update(n.partition("/")[0] for n in clusters.names)
             if measurement.metric == FLIPS and measurement.slice in (*LANES, ALL):
+                required.update(clusters.names)
                 counted = zip(clusters.names, clusters.branch, strict=True)
                 flipped[measurement.slice] = frozenset(name for name, flips in counted if flips)
         if flipped:
             flipped[ALL] = frozenset[str]().union(*flipped.values())
-        return cls({lane: frozenset(names) for lane, names in canaries.items()}, flipped)
+        return cls({lane: frozenset(names) for lane, names in canaries.items()}, frozenset(required), flipped)
 
     def holds(self, lane: str, item: ItemOutcome) -> bool:
         """Whether a question is of that lane, or of any."""

@@ -41,7 +41,7 @@ class Fault:
 
 KL = ("kl",)
 APART = ("served-as-decoded",)
-FIXED = ("must-pass-structured", "must-pass-freeform", "fixed-prompts-structured", "fixed-prompts-freeform")
+FIXED = ("required-structured", "required-freeform", "fixed-prompts-structured", "fixed-prompts-freeform")
 ANSWERS = (*FIXED, "failures-structured", "failures-freeform")
 
 FAULTS = (

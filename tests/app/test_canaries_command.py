@@ -40,7 +40,7 @@ def test_list_says_where_each_canary_runs(capsys: Any) -> None:
     assert len(rows) == len(list(SPECS_FOLDER.glob("*.yaml")))
     assert rows["discount-compare"]["kind"] == "family"
     assert rows["discount-compare"]["n"] == "30"
-    assert rows["discount-compare-must-pass"]["kind"] == "must pass"
+    assert rows["discount-compare-must-pass"]["kind"] == "required"
     assert all(row["why"] and row["lanes"] and row["where"] for row in rows.values())
     assert run("canaries", "list", "--suite", "release", "--json") == 0
     rows = {row["id"]: row for row in json.loads(capsys.readouterr().out)}

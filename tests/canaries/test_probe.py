@@ -23,7 +23,7 @@ IDS = ["discount-compare", "discount-compare-must-pass", "discount-thinking-must
 SPECS = load_specs(only=IDS, n=20, skills=None)
 CASES = {case.name: case for spec in SPECS for case in cases_of(spec)}
 NEAR = "discount-compare-must-pass/near-a"
-"""On the absolute list."""
+"""Required."""
 
 
 def flipped(case: Case) -> tuple[str, str]:
@@ -129,7 +129,7 @@ def test_errors_are_never_wrong_answers(tokenizer: Any, tmp_path: Path) -> None:
 
 def test_a_reference_that_was_not_scored_on_its_answer_is_errored_and_not_silent(tokenizer: Any) -> None:
     probe = CanaryProbe(SPECS)
-    item = next(item for item in probe.plan(tokenizer) if item.stage != "must-pass")
+    item = next(item for item in probe.plan(tokenizer) if item.stage != "fixed-prompts")
     first = Digest(values={"text": "nevím", "finish_reason": "stop", "token_ids": [5], "end_id": 2, "rows": 1})
     generated = {item.key: Generated(item.generations[0], (), "nevím", "stop")}
     engine: Any = None  # nothing was scored
@@ -176,7 +176,7 @@ def test_canaries_of_ones_own_change_nothing_that_the_shipped_ones_are_asked(tok
     alone, beside = CanaryProbe(specs), CanaryProbe(specs, own=own)
     items = alone.plan(tokenizer)
     assert [item for item in beside.plan(tokenizer) if beside.part_of(item.key) == "canaries"] == items
-    for key in (item.key for item in items if item.stage == "must-pass"):
+    for key in (item.key for item in items if item.stage == "fixed-prompts"):
         assert beside._again(key) == alone._again(key)
         assert beside._repeats(key) == alone._repeats(key)
 

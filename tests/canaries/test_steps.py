@@ -108,5 +108,5 @@ def test_the_reference_passes_its_must_pass_prompts(tmp_path: Path) -> None:
     assert len(failed) <= max(1, 0.03 * len(told.items)), failed
     flips, rate = (told.measurements[f"{name}[all]"] for name in ("must_pass_flips", "fixed_prompt_failure_rate"))
     assert (flips.value, rate.effect) == (0.0, 0.0)
-    assert flips.counts.scored >= sized(1, 20), "the policy asks for so many of the absolute list"
+    assert flips.counts.scored >= sized(1, 20), "the policy asks for so many required prompts"
     assert flips.counts.scored + rate.counts.scored == len(told.items), "what is not on the list is judged as a rate"

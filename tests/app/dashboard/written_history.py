@@ -172,7 +172,7 @@ def write_run(
         failures.append(ProbeFailure(probe=without, reason=f"out of memory {HOSTILE}", kind="crashed"))
     if stopped:
         found = [m for m in found if m.metric == "must_pass_flips" or m.probe is ProbeName.WEIGHTS]
-        why = not_evaluated_after("must-pass", ["must-pass-structured", "must-pass-freeform"])
+        why = not_evaluated_after("fixed-prompts", ["required-structured", "required-freeform"])
         failures += [ProbeFailure(probe=probe, reason=why, kind="skipped") for probe in LEFT_OUT]
         stages.append(Stage(name="kl", state=StageState.NOT_EVALUATED, items=0, planned=780))
     history.add_measurements(run.id, found)

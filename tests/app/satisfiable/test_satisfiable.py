@@ -38,8 +38,8 @@ What `served` and `watch` ask of an endpoint no stub in this process can show: `
 pytestmark = pytest.mark.sized
 
 TOGETHER = {
-    "czech-discount": {"must-pass-freeform", "must-pass-structured"},  # it is on the absolute list of both lanes
-    "must-pass-freeform": {"must-pass-structured"},  # the absolute prompts of free text are asked of both lanes
+    "czech-discount": {"required-freeform", "required-structured"},  # it is required in both lanes
+    "required-freeform": {"required-structured"},  # the absolute prompts of free text are asked of both lanes
     "fixed-prompts-structured": {"fixed-prompts-freeform"},  # some prompts are asked of both lanes
     "fixed-prompts-freeform": {"fixed-prompts-structured"},
     "kl": {"perplexity"},  # of the same texts, in `standard`
