@@ -281,7 +281,8 @@ class EvalsProbe(Probe):
 
     def _outcome(self, item: WorkItem, branch: Digest, reference: Digest) -> ItemOutcome:
         document, encoded = self._encoded[item.key]
-        return ItemOutcome(
+        source = self._loaded.suite.sources.get(document.group.dataset or "")
+        outcome = ItemOutcome(
             probe=self.name,
             group=document.group.name,
             item_key=item.key,
@@ -292,6 +293,7 @@ class EvalsProbe(Probe):
             branch=_answer(*self._of_branch[item.key], branch),
             reference=_answer(document, encoded, reference),
         )
+        return _without_texts(outcome) if source is not None and source.gated else outcome
 
     def look(self, outcomes: Sequence[ItemOutcome], keys: Collection[str]) -> list[Measurement]:
         """The accuracies of those keys from the outcomes so far: what else is measured may not be looked at early."""
@@ -358,6 +360,14 @@ def _shortened(prompt: str) -> str:
     half = PROMPT_CHARACTERS // 2
     digest = hashlib.sha256(prompt.encode()).hexdigest()
     return f"{prompt[:half]}\n[… {left_out} characters left out, SHA-256 of the prompt {digest} …]\n{prompt[-half:]}"
+
+
+def _without_texts(outcome: ItemOutcome) -> ItemOutcome:
+    """The outcome of an item that must not be published: scores, and nothing that anybody wrote."""
+    sides = {name: getattr(outcome, name) for name in ("branch", "reference")}
+    own = {name: {k: v for k, v in side.detail.items() if k != "log_likelihoods"} for name, side in sides.items()}
+    kept = {name: side.model_copy(update={"text": None, "detail": own[name]}) for name, side in sides.items()}
+    return outcome.model_copy(update={"prompt": None, "expected": None, **kept})
 
 
 def _answer(document: Document, encoded: Encoded, digest: Digest) -> Answer:

@@ -49,6 +49,8 @@ class HubSource(BaseModel):
 
     revision: str | None = Field(default=None, pattern=r"^[0-9a-f]{40}$")
     licence: str | None = None
+    gated: bool = Field(default=False, exclude=True)
+    """Whether its terms forbid publishing its items: history and reports keep none of their texts."""
 
 
 class RulerSettings(BaseModel):

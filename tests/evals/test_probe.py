@@ -180,3 +180,15 @@ def test_the_suite_hash_follows_what_is_asked(tmp_path: Path) -> None:
     suite["max_length"] -= 1
     path.write_text(yaml.safe_dump(suite), encoding="utf-8")
     assert LoadedSuite(path, ROOT / "data/tasks/sandbox").sha256 != LoadedSuite(SUITE).sha256
+
+
+def test_of_a_gated_dataset_no_text_is_kept(tmp_path: Path, engine: Any) -> None:
+    files = {"mmlu/czech_rivers.jsonl": 2, "mmlu_dev/czech_rivers.jsonl": 1, "ruler/vt.jsonl": 1}
+    gated = {"sources": {"a/b": {"gated": True}, "c/d": {}}}
+    suite = write_small_suite(tmp_path, files, lambda group: {"dataset": "a/b" if group == "mmlu" else "c/d"}, **gated)
+    items = run_of(EvalsProbe(suite), engine, tmp_path / "kept", engine).items.values()
+    assert {item.group for item in items} == {"mmlu", "ruler"}
+    for item in items:
+        texts = (item.prompt, item.expected, item.branch.text, item.branch.detail.get("log_likelihoods"))
+        assert any(texts) == (item.group == "ruler")
+        assert item.branch.score is not None
