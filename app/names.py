@@ -6,8 +6,9 @@ ORG/NAME[@REVISION][:FILE]       a checkpoint on the Hub
 NAME                             a branch of the chosen family, otherwise a folder
 """
 
+import difflib
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -121,6 +122,14 @@ def _bare(text: str, chosen: Family | None, paths: Paths) -> Meaning:
     raise _unknown(text, chosen)
 
 
+def closest(name: str, names: Iterable[str]) -> str:
+    """Names like one that is none of them, in words."""
+    known = sorted(set(names))
+    close = difflib.get_close_matches(name, known, n=5) or known[:10]
+    more = "closest are" if len(close) < len(known) else "there is"
+    return f"{more}: {', '.join(close) or 'none'}"
+
+
 def _unknown(text: str, chosen: Family | None) -> UsageError:
     if chosen is None:
         return UsageError(
@@ -130,6 +139,6 @@ def _unknown(text: str, chosen: Family | None) -> UsageError:
         )
     return UsageError(
         "branch-unknown",
-        f"The family {chosen.name} has no branch {text!r}, and there is no such folder; its branches are: "
-        f"{', '.join(chosen.branches)}.",
+        f"The family {chosen.name} has no branch {text!r}, and there is no such folder; "
+        f"{closest(text, chosen.branches)}.",
     )

@@ -93,7 +93,7 @@ def _check_known(history: "History", family: Family, branch: str, metric: str | 
     Raises:
         UsageError: there is no such branch, or no figure whose key holds that.
     """
-    from q36eval.app.reviewing.waiver_files import closest
+    from q36eval.app.names import closest
 
     keys = history.metric_keys(branch, family.name)
     names = {known.branch for known in history.branches() if known.family == family.name} | set(family.branches)

@@ -18,6 +18,9 @@ from q36eval.errors import ExitCode
 if TYPE_CHECKING:
     from q36eval.history import History, RunRecord
 
+SHOWN = 18
+"""Figures of a run without a verdict that fit one screen."""
+
 app = typer.Typer(no_args_is_help=True, help="List, show, compare, export and clean up past runs.")
 app.command("list")(list_runs)
 app.command("status")(status)
@@ -62,14 +65,18 @@ def show(
 
     console = Console()
     if record.report is not None:
-        console.print(to_console(document_of(record, history)))
+        console.print(to_console(document_of(record, history), details=False))
         for line in _review_lines(history, record):
             console.print(Text(line))
         return int(ExitCode.PASS)
     print_plain(f"Run {record.id} of {record.branch}: {record.state}, no verdict.")
-    for m in history.measurements(record.id):
+    figures = history.measurements(record.id)
+    whole = [m for m in figures if m.slice == "all"][:SHOWN]
+    for m in whole:
         interval = f"[{m.effect_interval.lower:.4g}, {m.effect_interval.upper:.4g}]"
         print_plain(f"  {m.key}: {m.value:.4g} {m.unit}, effect {m.effect:.4g} {interval}, {m.counts.scored} scored")
+    if len(figures) > len(whole):
+        print_plain(f"  and {len(figures) - len(whole)} more figures: q36eval history show {record.id} --json")
     return int(ExitCode.PASS)
 
 

@@ -8,7 +8,8 @@ import typer
 
 from q36eval.app.cli.options import JsonOption, open_history, print_json
 from q36eval.app.targets import kept_name
-from q36eval.errors import UsageError
+from q36eval.errors import ExitCode, UsageError
+from q36eval.inert_text import plain
 from q36eval.records import Verdict, branch_title
 
 if TYPE_CHECKING:
@@ -102,7 +103,7 @@ def check_known(history: "History", wanted: "RunFilter") -> None:
     Raises:
         UsageError: it is such a one; names those that are like it.
     """
-    from q36eval.app.reviewing.waiver_files import closest
+    from q36eval.app.names import closest
 
     branches = history.branches()
     named = (
@@ -133,28 +134,32 @@ def _nothing(history: "History") -> str:
 
 
 def _print(runs: "list[RunSummary]") -> None:
-    from rich.console import Console
+    """What is longest comes last, so that no terminal is too narrow for an id."""
+    rows = [("run", "started", "took", "verdict", "branch")]
+    rows += [(run.id, f"{run.started:%Y-%m-%d %H:%M}", _took(run), _verdict(run), _of(run)) for run in runs]
+    widths = [max(map(len, column)) for column in zip(*(row[:-1] for row in rows), strict=True)]
+    for row in rows:
+        print("  ".join([*map(str.ljust, row[:-1], widths), plain(row[-1])]))
 
-    from q36eval.app.cli.tables import plain_table
 
-    columns = ("run", "of", "verdict", "lanes", "policy")  # a run's id begins with when it started
-    rows = [
-        [run.id, branch_title(run.family, run.branch), _verdict(run), _lanes(run), run.policy or "–"] for run in runs
-    ]
-    Console().print(plain_table(columns, rows, [], [0, 2]))
+def _took(run: "RunSummary") -> str:
+    from q36eval.reports.text import duration
+
+    return "–" if run.finished is None else duration((run.finished - run.started).total_seconds())
 
 
 def _verdict(run: "RunSummary") -> str:
     """What a person must know of a run at a glance: where it stands, or what came out."""
     if run.verdict is None:
         return "measured" if run.state.value == "finished" and run.policy is None else run.state.value
+    verdict = "NOT MEASURED" if run.exit_code == ExitCode.NOT_MEASURED else run.verdict
     more = " waived" if run.waived else ""
     more += " unsigned" if run.awaiting_sign_off else ""
-    return f"{run.verdict}{more}{' imported' if run.imported is not None else ''}"
+    return f"{verdict}{more}{' imported' if run.imported is not None else ''}"
 
 
-def _lanes(run: "RunSummary") -> str:
-    """Each lane's verdict where they are not all alike."""
-    if len(set(run.lanes.values())) < 2:
-        return "all alike" if run.lanes else "–"
-    return ", ".join(f"{lane} {verdict}" for lane, verdict in run.lanes.items())
+def _of(run: "RunSummary") -> str:
+    """The branch, and each lane's verdict where they differ."""
+    differ = len(set(run.lanes.values())) > 1
+    lanes = ", ".join(f"{lane} {verdict}" for lane, verdict in run.lanes.items())
+    return branch_title(run.family, run.branch) + f" ({lanes})" * differ

@@ -254,14 +254,14 @@ def open_history(paths: Paths | None = None, *, writing: bool = False) -> "Histo
     from q36eval.history import History
 
     chosen = paths or Paths.default()
-    if chosen.named_history is not None and not writing and not chosen.has_history:
+    if not writing and not chosen.has_history:
         raise UsageError(
             "history-missing",
-            f"There is no history {chosen.named_history}; a gate makes one, or name another (--history).",
+            f"There is no history {chosen.history_url}; a gate makes one, or name another (--state, --history).",
         )
     try:
-        chosen.state.mkdir(parents=True, exist_ok=True)
         if writing:
+            chosen.state.mkdir(parents=True, exist_ok=True)
             TemporaryFile(dir=chosen.state).close()
     except OSError as error:
         raise UsageError(

@@ -107,7 +107,8 @@ def watch(
             print(outcome.result)
         else:
             ran = "" if outcome.run is None else f"  run {outcome.run}"
-            print(f"{outcome.at:%Y-%m-%d %H:%M:%S} {watched.name}: {outcome.result}: {outcome.reason}{ran}")
+            result = outcome.result.replace("_", " ").upper()
+            print(f"{outcome.at:%Y-%m-%d %H:%M:%S} {watched.name}: {result}: {outcome.reason}{ran}")
         sys.stdout.flush()
 
     kept_in_history()

@@ -1,6 +1,5 @@
 """Waivers in a YAML file, reviewed like code: what `gate --waivers-from` reads and `review list --out` writes."""
 
-import difflib
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from datetime import date
 from pathlib import Path
@@ -9,6 +8,7 @@ from typing import Any
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from q36eval.app.names import closest
 from q36eval.app.targets import kept_name
 from q36eval.config import Family
 from q36eval.errors import UsageError
@@ -103,14 +103,6 @@ def strangers(
         file = next(iter(sources.values())).file
         families = ", ".join(sorted({whose for whose, _ in sources}))
         yield f"The waiver file {file} excuses nothing of the family {family.name}; it names: {families}."
-
-
-def closest(name: str, names: Iterable[str]) -> str:
-    """Names like one that is none of them, in words."""
-    known = sorted(set(names))
-    close = difflib.get_close_matches(name, known, n=5, cutoff=0.4) or known[:10]
-    more = "closest are" if len(close) < len(known) else "there is"
-    return f"{more}: {', '.join(close) or 'none'}"
 
 
 def too_long(expires: date) -> str:

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 
-from q36eval.app.reviewing.waiver_files import closest
+from q36eval.app.names import closest
 from q36eval.config import Family
 from q36eval.errors import UsageError
 from q36eval.gate import Policy, Waiver, with_integrity

@@ -91,9 +91,10 @@ class Paths:
     @property
     def has_history(self) -> bool:
         """Whether there is one to read; of a database that is no file only opening it tells."""
-        if "://" in self.history_url:
-            return True
-        return Path(self.history_url).exists()
+        url = self.history_url
+        if url.startswith("sqlite:"):
+            url = url.partition("///")[2].partition("?")[0]
+        return "://" in url or Path(url).exists()
 
     @property
     def captures(self) -> Path:

@@ -18,6 +18,9 @@ from q36eval.history._texts import json_text, json_values, kept, text_value, tex
 from q36eval.history.records import EventKind, RunEvent, RunProgress, RunRecord, RunState
 from q36eval.records import DeploymentIdentity
 
+MOST_NAMED = 20
+"""Runs that the beginning of an id names, in one sentence."""
+
 
 class Runs(Connected):
     """The table of runs, and those that follow a run while it works."""
@@ -131,7 +134,8 @@ class Runs(Connected):
             known = connection.execute(query.limit(5)).all()
         if not known:
             raise UsageError("history-empty", "history holds no run yet: run `q36eval gate --branch NAME` first.")
-        among = ", ".join(row.id for row in (rows or known)[:5])
+        among = ", ".join(row.id for row in rows[:MOST_NAMED] or known)
+        among += f" and {len(rows) - MOST_NAMED} more" if len(rows) > MOST_NAMED else ""
         what = f"{len(rows)} runs start with {reference!r}" if rows else f"history has no run {reference!r}"
         raise UsageError(
             "run-ambiguous" if rows else "run-unknown", f"{what}; {'they are' if rows else 'the newest are'} {among}."

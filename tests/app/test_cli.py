@@ -65,7 +65,7 @@ def test_an_unsupported_architecture_is_refused_before_anything_else(command: tu
     ("arguments", "code"),
     [
         (("gate", "--branch", "nope", "--json"), "branch-unknown"),
-        (("history", "show", "nope", "--json"), "history-empty"),
+        (("history", "show", "nope", "--json"), "history-missing"),
         (("doctor", "--json", "--nope"), "usage"),
     ],
 )
