@@ -100,7 +100,7 @@ def explain(
 ) -> None:
     """Explain in words what a policy would block.
 
-    Lane by lane: what blocks a branch, and what only warns. With --json the whole policy as runs store it.
+    What blocks a branch, and what is only shown. With --json the whole policy as runs store it.
     """
     rules = _load(policy)
     whole = json.loads(rules.model_dump_json())
@@ -114,10 +114,12 @@ def explain(
         print(f"# whole; made of {plain(', '.join(whole.pop('lineage'))) or 'no other'}")
         print(yaml.safe_dump(whole, sort_keys=False, allow_unicode=True, width=120), end="")
     else:
-        from q36eval.app.cli.policy_report import policy_lines
+        from rich.console import Console
 
-        for line in policy_lines(rules):
-            print(line)
+        from q36eval.app.cli.policy_report import policy_parts
+
+        for part in policy_parts(rules):
+            Console(markup=False, highlight=False).print(part)
 
 
 def _load(policy: str) -> "Policy":

@@ -334,6 +334,10 @@ def _cannot_pass(request: Request, paths: Paths) -> str | None:
     return _no_branch_passes(request.policy, declared)
 
 
+SHOWN = 3
+"""Criteria that no branch can pass, of which a gate says why."""
+
+
 def _no_branch_passes(policy: Policy, declared: Declared) -> str | None:
     """Blocking criteria that no branch can pass over what is declared, each with the reason; None without any."""
     # a criterion `where_able` without items is NOT JUDGED
@@ -342,10 +346,11 @@ def _no_branch_passes(policy: Policy, declared: Declared) -> str | None:
     each = [f"{name}: {why}" for name, why in never if why is not None]
     if not each:
         return None
+    more = f"; and {len(each) - SHOWN} more" if len(each) > SHOWN else ""
     return (
         f"No branch can pass the policy {policy.name} over the suite {declared.suite} for the family "
-        f"{declared.family}, so nothing is measured. {'; '.join(each)}. Choose another suite, policy or family "
-        f"(--family); q36eval policy check reports everything that is wrong."
+        f"{declared.family}, so nothing is measured. {'; '.join(each[:SHOWN])}{more}. Choose another suite, policy or "
+        f"family (--family); q36eval policy check reports everything that is wrong."
     )
 
 
