@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Literal
 from q36eval.app.cli.options import Quiet
 from q36eval.errors import StorageError, UsageError
 from q36eval.files import write_atomically
+from q36eval.records import Verdict
 
 if TYPE_CHECKING:
     from q36eval.history import History, RunRecord
@@ -98,13 +99,15 @@ def folder_name(branch: str) -> str:
 
 
 def write_reports(document: "Document", folder: Path) -> None:
-    """Write the report in every format into `folder`.
+    """Write the report in every format into `folder`; a model card only of a branch that passed.
 
     Raises:
         StorageError: a file cannot be written; the verdict stays in history.
     """
     run_id = "" if document.run is None else document.run.id
     for name, kind in FORMATS.items():
+        if name == "card" and document.report.verdict is not Verdict.PASS:
+            continue
         text = kind.text(document)
         path = folder / kind.file
         try:
@@ -139,14 +142,18 @@ def document_of(run: "RunRecord", history: "History") -> "Document":
     Raises:
         UsageError: the run has no verdict.
     """
-    from q36eval.app.figures.deciding_answers import deciding_answer, deciding_items, since_decided
+    from q36eval.app.figures.canary_lanes import CanaryLanes
+    from q36eval.app.figures.deciding_answers import deciding_answer, deciding_items, largest_loss, since_decided
     from q36eval.app.figures.layer_at_fault import layer_of
+    from q36eval.canaries.outcomes import question_name
     from q36eval.reports import Document
 
     if run.report is None:
         raise UsageError(
             "run-without-verdict", f"Run {run.id} has no verdict to report; it is {run.state} and only measured."
         )
-    answers = tuple(map(deciding_answer, deciding_items(history, run)))
     measurements, since = history.measurements(run.id), since_decided(history, run)
-    return Document(run.report, run, measurements, answers, since, layer=layer_of(history, run))
+    required, items = CanaryLanes.of(measurements).required, deciding_items(history, run)
+    answers = tuple(deciding_answer(item, question_name(item) in required) for item in items)
+    layer, loss = layer_of(history, run), largest_loss(history, run)
+    return Document(run.report, run, measurements, answers, since, layer=layer, largest_loss=loss)

@@ -1,8 +1,9 @@
 """Which items of a run show best why it did not pass, and what people did about it. Reads history; draws nothing."""
 
+from collections import Counter
 from collections.abc import Iterable
 
-from q36eval.app.figures.canary_items import parting_words, reasons
+from q36eval.app.figures.canary_items import details_of, parting_words, reasons
 from q36eval.app.figures.canary_lanes import CanaryLanes
 from q36eval.canaries.must_pass import Standing, standing
 from q36eval.gate import CriterionResult
@@ -17,46 +18,61 @@ READ = 500
 
 
 def deciding_items(history: History, run: RunRecord) -> list[ItemOutcome]:
-    """What the reference answers right and the branch wrong, of the probes that decided; whole, `MOST` at most.
+    """What the reference answers right and the branch wrong, whatever decided; whole, `MOST` at most.
 
-    Required prompts that the gate counts as flipped come first, then others that flipped in every batch, then other
-    required ones; one of each kind of question before a second of any. Nothing of a run that passed, or that answers
-    did not decide.
+    Canaries first, unless evals decided and canaries did not. Of canaries required prompts that the gate counts as
+    flipped come first, then others that flipped in every batch, then other required ones; one of each kind of question
+    before a second of any. Nothing of a run that passed.
     """
     if run.report is None or run.report.verdict is Verdict.PASS:
         return []
-    decisive = {result.id: result for result in run.report.criteria if result.id in run.report.decisive}
-    probes = {result.probe for result in decisive.values()}
-    lost: list[ItemOutcome] = []
-    counted: list[ItemOutcome] = []
-    if ProbeName.CANARIES in probes:
-        lost = _lost(history.items(run.id, ProbeName.CANARIES, flips_only=True))
-        if _required_decide(decisive.values()):
-            lanes = CanaryLanes.of(history.measurements(run.id))
-            # what the gate counts, before prompts that flipped too and are judged as a rate
-            counted = [item for item in lost if lanes.counts(ALL, item)]
-            lost.sort(
-                key=lambda item: (not (item.must_pass and standing(item) is Standing.FLIPPED), not item.must_pass)
-            )
-    if ProbeName.EVALS in probes and len(lost) < MOST:
-        for group in _deciding_groups(decisive.values()):
-            lost += _lost(history.items(run.id, ProbeName.EVALS, group, flips_only=True, limit=READ))
-    first = _varied(counted)
-    return [*first, *(item for item in _varied(lost) if item not in first)][:MOST]
+    decisive = [result for result in run.report.criteria if result.id in run.report.decisive]
+    probes = {result.probe for result in decisive}
+    lanes = CanaryLanes.of(history.measurements(run.id))
+    canaries = _lost(history.items(run.id, ProbeName.CANARIES, flips_only=True))
+    canaries.sort(key=lambda item: (not (item.must_pass and standing(item) is Standing.FLIPPED), not item.must_pass))
+    # what the gate counts, before prompts that flipped too and are judged as a rate
+    pools = [[item for item in canaries if lanes.counts(ALL, item)], canaries]
+    evals_first = ProbeName.EVALS in probes and ProbeName.CANARIES not in probes
+    if evals_first or len(canaries) < MOST:
+        flipped = (history.items(run.id, ProbeName.EVALS, g, flips_only=True, limit=READ) for g in _groups(decisive))
+        evals = [item for items in flipped for item in _lost(items)]
+        pools = [evals, *pools] if evals_first else [*pools, evals]
+    first: list[ItemOutcome] = []
+    for pool in pools:
+        first += [item for item in _varied(pool) if item not in first]
+    return first[:MOST]
+
+
+def largest_loss(history: History, run: RunRecord) -> str:
+    """The canary of which the branch loses most answers net, in a sentence; empty where none loses any, or of a PASS.
+
+    `23 of 60 tool-none prompts lost, most often: tool call`.
+    """
+    if run.report is None or run.report.verdict is Verdict.PASS:
+        return ""
+    flips = history.items(run.id, ProbeName.CANARIES, flips_only=True)
+    net = Counter(item.group for item in flips if item.flip == "regression")
+    net.subtract(item.group for item in flips if item.flip == "improvement")
+    worst, count = max(net.items(), key=lambda entry: (entry[1], entry[0]), default=("", 0))
+    if count <= 0:
+        return ""
+    families = [family for m in history.measurements(run.id) for family in m.competence or () if family.name == worst]
+    of = max((family.items for family in families), default=0)
+    lost = [item for item in _lost(flips) if item.group == worst]
+    why = Counter(failure.code for item in lost for failure in details_of(item.branch).failures[:1]).most_common(1)
+    asked = f"{len(lost)} of {of}" if of >= len(lost) else str(len(lost))
+    return f"{asked} {worst} prompts lost" + (f", most often: {why[0][0].replace('_', ' ')}" if why else "")
 
 
 def _lost(items: Iterable[ItemOutcome]) -> list[ItemOutcome]:
     return [item for item in items if item.flip == "regression"]
 
 
-def _required_decide(decisive: Iterable[CriterionResult]) -> bool:
-    return any(result.metric.startswith("must_pass") for result in decisive)
-
-
-def _deciding_groups(decisive: Iterable[CriterionResult]) -> list[str | None]:
-    """Of evals the groups of tasks that decided; all of them where one criterion is over all."""
+def _groups(decisive: Iterable[CriterionResult]) -> list[str | None]:
+    """Of evals the groups of tasks that decided; all of them where none did, or one criterion is over all."""
     groups: list[str | None] = [one.slice.split("/")[0] for one in decisive if _judges_answers(one)]
-    return [None] if "all" in groups else list(dict.fromkeys(groups))
+    return [None] if "all" in groups or not groups else list(dict.fromkeys(groups))
 
 
 def _judges_answers(result: CriterionResult) -> bool:
@@ -83,8 +99,8 @@ def since_decided(history: History, run: RunRecord) -> Since:
     return Since(bool(blessings) and blessings[0].run_id == run.id, tuple(signed))
 
 
-def deciding_answer(item: ItemOutcome) -> DecidingAnswer:
-    """The item for a report."""
+def deciding_answer(item: ItemOutcome, required: bool = False) -> DecidingAnswer:
+    """The item for a report; `required` says whether its flip alone blocks."""
     return DecidingAnswer(
         name=_name(item),
         prompt=cut(item.prompt or "", PROMPT_CHARACTERS, end=True),
@@ -92,7 +108,7 @@ def deciding_answer(item: ItemOutcome) -> DecidingAnswer:
         branch=cut(item.branch.text or "", ANSWER_CHARACTERS),
         why="; ".join(reasons(item.branch)),
         parting=parting_words(item) or "",
-        required=item.must_pass,
+        required=required,
     )
 
 

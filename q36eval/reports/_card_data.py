@@ -63,19 +63,16 @@ def _eval_result(run: "RunRecord", figure: CardFigure, on: MeasuredOn) -> "EvalR
 
 def _metric_args(figure: CardFigure) -> dict[str, Any]:
     bounds = figure.bounds
-    compared = None
+    interval = None
     if bounds is not None:
-        compared = {
-            "of": figure.comparison or "the value itself",
-            "lower": bounds.lower,
-            "upper": bounds.upper,
-            "level": bounds.level,
-            "method": plain(bounds.method),
-        }
+        method = {"level": bounds.level, "method": plain(bounds.method)}
+        interval = {"lower": bounds.lower, "upper": bounds.upper} | method
+    # of a figure that is compared with the reference's, the interval is of the comparison and not of the value
+    compared = {"of": figure.comparison, "value": _value(figure.compared_value)} | (interval or {})
     arguments = {
         "unit": plain(figure.unit),
         "reference_value": None if figure.reference is None else _value(figure.reference),
-        "interval": compared,
+        **({"comparison": compared} if figure.comparison else {"interval": interval}),
         "items_scored": figure.counts.scored,
         "items_errored": figure.counts.errored,
         "items_unreadable": figure.counts.unreadable or None,

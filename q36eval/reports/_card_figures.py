@@ -23,10 +23,10 @@ if TYPE_CHECKING:
 class CardFigure:
     """One figure of the branch beside the reference's.
 
-    `interval` is of `compared`, the comparison in words (a recovery, a retention, a change, or the figure itself), and
-    `bounds` the same interval in numbers, None where it has no two finite bounds. `on` is what it was measured on, None
-    where the run does not say; `where` says it in words, and `part` which part of that. `margin` and `result` are empty
-    where no criterion judges it.
+    `interval` is of `compared`, the comparison in words (a recovery, a retention, a change, or the figure itself) with
+    its `compared_value`, and `bounds` the same interval in numbers, None where it has no two finite bounds. `on` is
+    what it was measured on, None where the run does not say; `where` says it in words, and `part` which part of that.
+    `margin` and `result` are empty where no criterion judges it.
     """
 
     key: str
@@ -38,6 +38,7 @@ class CardFigure:
     value: float
     reference: float | None
     compared: str
+    compared_value: float
     comparison: str
     interval: str
     bounds: Interval | None
@@ -146,8 +147,9 @@ def _judged(result: CriterionResult, run: "RunRecord", planned: Mapping[str, int
         value=result.value,
         reference=result.reference_value,
         compared=figure_text(result),
+        compared_value=math.nan if result.figure is None else result.figure,
         comparison=comparison.get(result.margin.kind, ""),
-        interval=interval_text(result.margin, result.figure_interval),
+        interval=interval_text(result),
         bounds=_finite(result.figure_interval),
         counts=result.counts,
         planned=planned.get(f"{result.metric}[{result.slice}]"),
@@ -202,6 +204,7 @@ def _of_measurement(
         value=m.value,
         reference=m.reference_value,
         compared=compared,
+        compared_value=m.effect,
         comparison=comparison,
         interval=bounds_text,
         bounds=_finite(interval),

@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING
 from markupsafe import Markup
 
 from q36eval.chat.declared_template import recorded_template
+from q36eval.errors import UsageError
 from q36eval.inert_text import markdown, plain
 from q36eval.measurement_facts import Subject, recorded_subject
-from q36eval.records import Lane
+from q36eval.records import Lane, Verdict
 from q36eval.reports._card_data import BEGIN, END, card_data, published_name, update_card
 from q36eval.reports._card_figures import CardFigure, called, card_checks, card_figures
-from q36eval.reports.document import LAYER_TITLE, Document
+from q36eval.reports.document import Document
 from q36eval.reports.story import TITLE, answer_lines, shared_engine
 from q36eval.reports.templates import render
 from q36eval.reports.text import waiver_text, why_text
@@ -33,16 +34,21 @@ USES = {
 
 
 def to_card(document: Document) -> str:
-    """A model card: evaluation results as YAML metadata, then the section on quality between `BEGIN` and `END`.
-
-    The same input gives the same bytes.
+    """The card of a branch that passed: evaluation results as YAML metadata, then the section on quality between
+    `BEGIN` and `END`. The same input gives the same bytes.
 
     Raises:
+        UsageError: the run did not pass.
         ValueError: the document is of no run.
     """
     report, run = document.report, document.run
     if run is None:
         raise ValueError("a model card is of a run")
+    if report.verdict is not Verdict.PASS:
+        raise UsageError(
+            "card-without-pass",
+            f"Run {run.id} has the verdict {report.verdict}; a model card is written for a branch that passed.",
+        )
     figures = card_figures(report, run, document.measurements)
     levels = sorted({figure.bounds.level for figure in figures if figure.bounds is not None})
     packages, commit = run.provenance.get("packages"), run.provenance.get("git_commit")
@@ -66,7 +72,6 @@ def to_card(document: Document) -> str:
         checks=card_checks(report, run),
         answers=answer_lines(report),
         answers_title=TITLE,
-        layer_title=LAYER_TITLE,
         missing=list(_missing(document, run)),
         levels=[f"{50 * (1 + level):g} %" for level in levels],
         shared=shared_engine(run),

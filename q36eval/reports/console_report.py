@@ -3,12 +3,13 @@
 import shlex
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 from typing import TYPE_CHECKING, Literal
 
 from q36eval.chat.declared_template import recorded_template
 from q36eval.inert_text import MAX_CHARACTERS, SENTENCE, plain
 from q36eval.records import Verdict
-from q36eval.reports.deciding_answers import ANSWERS_TITLE
+from q36eval.reports.deciding_answers import ANSWERS_TITLE, cut
 from q36eval.reports.document import Document, Entry, Gap
 from q36eval.reports.next_step import lapsing
 from q36eval.reports.story import by_id, decided_by, no_release_text, shared_engine, worst_first
@@ -34,6 +35,9 @@ DECIDING_SHOWN = 4
 
 MISSING_SHOWN = 2
 """So many reasons why something was not measured."""
+
+SHARED_SHOWN = 12
+"""Characters that are shown of the beginning that two answers share."""
 
 DECIDING_COLUMNS = ("criterion", "judged", "margin", "verdict")
 
@@ -81,11 +85,25 @@ class _OneScreen:
             yield _text(f"  and {len(results) - DECIDING_SHOWN} more", "dim")
         missing = [gap.reason for gap in document.gaps if _matters(gap, results)][:MISSING_SHOWN]
         yield from _listed("Not measured", (_text(reason, limit=2 * width - 12) for reason in missing))
-        yield from _listed(ANSWERS_TITLE, (_one_line(_text(answer.name)) for answer in document.answers))
+        yield from _listed(document.findings.title, map(_entry, document.findings.entries))
+        yield from _lost(document, width - 2)
         yield from _listed("Next", _steps(document, width))
         yield from _link_lines(document.links[:1])
         if document.run is not None:
             yield _one_line(_text(f"All of it: q36eval report {document.run.id} --details", "dim"))
+
+
+def _lost(document: Document, width: int) -> Iterator["RenderableType"]:
+    """The largest loss, and each lost answer beside the reference's from where they part."""
+    lines = [_text(document.largest_loss)] if document.largest_loss else []
+    for answer in document.answers:
+        sides = [" ".join(text.split()) for text in (answer.reference, answer.branch)]
+        alike = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(*sides, strict=False)))
+        shared = max(0, alike - SHARED_SHOWN)
+        said = (cut("…" * bool(shared) + side[shared:], (width - 26) // 2) for side in sides)
+        lines.append(_one_line(_text(answer.name)))
+        lines.append(_one_line(_text("  reference: {}  branch: {}".format(*said), "dim")))
+    yield from _listed(ANSWERS_TITLE, lines)
 
 
 def _matters(gap: Gap, deciding: "Sequence[CriterionResult]") -> bool:
@@ -176,7 +194,8 @@ class _Detailed:
         yield from _lane_lines(document)
         yield from (_text(f"  {words}", "yellow") for words in _rests_on(document))
         yield from _listed(document.decided.title, map(_entry, document.decided.entries))
-        yield from _listed(ANSWERS_TITLE, (_text(answer.name) for answer in document.answers))
+        yield from _listed(document.findings.title, map(_entry, document.findings.entries))
+        yield from _lost(document, max(options.max_width - 2, 200))
         results = [row.result for row in document.criteria]
         yield _table(COLUMNS, results, document, options.max_width, headed=True)
         for section in (document.held, document.floors):  # their lines say themselves what they are of

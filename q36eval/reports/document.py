@@ -10,11 +10,11 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from q36eval.gate.fault_layer import LayerAtFault
-from q36eval.gate.report import UNMEASURED, CriterionResult, GateReport, LaneResult, Stage, StageState
+from q36eval.gate.report import UNMEASURED, CriterionResult, CriterionVerdict, GateReport, LaneResult, Stage, StageState
 from q36eval.provenance import OPTIONS
-from q36eval.records import Measurement, ProbeFailure, branch_title
+from q36eval.records import Measurement, ProbeFailure, ProbeName, branch_title
 from q36eval.reports import story
-from q36eval.reports.deciding_answers import DecidingAnswer
+from q36eval.reports.deciding_answers import MOST, DecidingAnswer
 from q36eval.reports.evals_figures import EvalsFigures, effective_lengths, effective_words, recovery_asked
 from q36eval.reports.next_step import NOTHING_SINCE, NextStep, Since, next_steps
 from q36eval.reports.text import (
@@ -29,6 +29,7 @@ from q36eval.reports.text import (
     margin_text,
     name_text,
     number,
+    value_text,
     verdict_text,
     why_text,
 )
@@ -114,7 +115,7 @@ class Document:
     `measurements` are the run's; without them only what the policy judges is reported. `answers` show why it did not
     pass. `since` is what people did about the run since it was decided, `superseded` how its branch stands now where a
     PASS ships nothing any more. `layer` says whether the checkpoint or the engine is at fault, None where that is not
-    asked.
+    asked. `largest_loss` says of which canary most answers were lost.
     """
 
     report: GateReport
@@ -124,6 +125,7 @@ class Document:
     since: Since = NOTHING_SINCE
     superseded: str | None = None
     layer: LayerAtFault | None = None
+    largest_loss: str = ""
 
     @property
     def subject(self) -> str:
@@ -145,6 +147,15 @@ class Document:
         """What decided and how nearly."""
         title = story.decided_title(self.report)
         return Section(title, tuple(_judged(r, story.decision_line(r)) for r in story.decided_by(self.report)))
+
+    @cached_property
+    def findings(self) -> Section:
+        """What inspection found that decided: file or tensor, and its fault; the first of each criterion."""
+        notes = {measurement.key: measurement.note for measurement in self.measurements}
+        failed = [result for result in story.decided_by(self.report) if result.verdict is CriterionVerdict.FAIL]
+        of_weights = [result for result in failed if result.probe is ProbeName.WEIGHTS]
+        lines = [line for r in of_weights for line in notes.get(r.key, "").splitlines()[: -(-MOST // len(of_weights))]]
+        return Section("Found in the checkpoint", tuple(Entry(line, long=True) for line in lines))
 
     @cached_property
     def next_steps(self) -> tuple[NextStep, ...]:
@@ -208,9 +219,15 @@ class Document:
 
     @cached_property
     def lengths(self) -> tuple[str, ...]:
-        """Up to which length of the prompts enough is recovered, in sentences."""
+        """Up to which length of the prompts enough is recovered, and which criteria judge fewer items, in sentences."""
         lengths = effective_lengths(self.evals, recovery_asked(self.report))
-        return tuple(map(effective_words, lengths.values()))
+        fewer = (
+            f"{result.name} judges {result.counts.scored:,} items, of the families that the reference can do; the "
+            "figures by task are of all items."
+            for result in self.report.criteria
+            if result.probe is ProbeName.EVALS and result.counts and result.competence and result.competence.left_out
+        )
+        return (*map(effective_words, lengths.values()), *fewer)
 
     @property
     def provenance(self) -> tuple[tuple[str, str], ...]:
@@ -235,10 +252,10 @@ def _row(result: CriterionResult) -> Row:
     texts = (
         name_text(result),
         ", ".join(result.lanes),
-        number(result.value),
-        number(result.reference_value),
+        value_text(result.value, result.unit),
+        value_text(result.reference_value, result.unit),
         figure_text(result),
-        interval_text(result.margin, result.figure_interval),
+        interval_text(result),
         floor_text(result),
         margin_text(result.margin, result.unit),
         counts_text(result),
@@ -257,24 +274,27 @@ def provenance_of(run: "RunRecord") -> Iterator[tuple[str, str]]:
         known = {} if identity is None else identity.model_dump()
         yield from ((f"{whose}: {name.replace('_', ' ')}", _value(value)) for name, value in known.items())
     yield from ((f"suite of {probe}", sha256) for probe, sha256 in sorted(run.suites.items()))
-    shown = sorted((name, value) for name, value in run.provenance.items() if name != OPTIONS)
-    yield from ((name.replace("_", " "), _value(value)) for name, value in shown)
+    for name, value in sorted(run.provenance.items()):
+        yield from () if name == OPTIONS else _rows(name.replace("_", " "), value)
+
+
+def _rows(name: str, value: object) -> Iterator[tuple[str, str]]:
+    """A row for every value, however deep it is nested; none for what is empty."""
+    if isinstance(value, dict):
+        for part, inner in value.items():
+            yield from _rows(f"{name}: {part.replace('_', ' ')}", inner)
+    elif value not in (None, "", [], ()):
+        yield name, _value(value)
 
 
 def _value(value: object) -> str:
-    """What was recorded, in words: nested names and values, a dash for what is not there."""
+    """What was recorded, in words."""
     if isinstance(value, dict):
-        return ", ".join(map(_named, value.items())) or "–"
+        return ", ".join(f"{name.replace('_', ' ')} {_value(inner)}" for name, inner in value.items())
     if isinstance(value, list | tuple):
-        return ", ".join(map(_value, value)) or "–"
+        return ", ".join(map(_value, value))
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, float):
         return number(value)
     return "–" if value is None else str(value)
-
-
-def _named(entry: tuple[str, object]) -> str:
-    name, value = entry
-    words = name.replace("_", " ")
-    return f"{words} ({_value(value)})" if isinstance(value, dict) else f"{words} {_value(value)}"

@@ -7,7 +7,7 @@ its test case, counts are those of the cases, the time of the run stands at the 
 from junitparser import Error, Failure, JUnitXml, Skipped, SystemOut, TestCase, TestSuite
 
 from q36eval.gate.noise import has_floor
-from q36eval.gate.report import CriterionResult, CriterionVerdict, GateReport, LaneResult
+from q36eval.gate.report import UNMEASURED, CriterionResult, CriterionVerdict
 from q36eval.inert_text import SENTENCE, plain
 from q36eval.records import Verdict
 from q36eval.reports.document import Document
@@ -19,19 +19,22 @@ LIMIT = 4000
 
 
 def to_junit(document: Document) -> str:
-    """One test case per criterion and per lane, and one for the verdict.
+    """One test case per criterion, and one for the verdict.
 
-    Blocking: FAIL and INCONCLUSIVE are failures (type = verdict), NOT_MEASURED is an error. Advisory, waived or not
-    judged: skipped with the reason.
+    What decided is a failure (type = verdict), or an error where it was not measured; whatever else did not pass is
+    skipped with the reason. The verdict fails only where no criterion decided it. Lanes are properties.
     """
     report, run = document.report, document.run
     branch = plain("branch" if run is None else f"{run.family}.{run.branch}")
     suite = TestSuite(f"q36eval gate {branch}")
     for name, value in _properties(document).items():
         suite.add_property(name, plain(value))
-    suite.add_testcases([_criterion_case(branch, result) for result in report.criteria])
-    suite.add_testcases([_verdict_case(branch, f"lane {lane.lane}", report, lane) for lane in report.lanes])
-    suite.add_testcase(_verdict_case(branch, "verdict", report, report))
+    suite.add_testcases([_criterion_case(branch, result, result.id in report.decisive) for result in report.criteria])
+    verdict = TestCase("verdict", branch)
+    if report.verdict is not Verdict.PASS:
+        message = plain(": ".join(filter(None, (report.headline, names_text(report, report.decisive)))))
+        verdict.result = Skipped(message) if report.decisive else Failure(message, str(report.verdict))
+    suite.add_testcase(verdict)
     if run is not None:
         suite.timestamp = run.started.strftime("%Y-%m-%dT%H:%M:%S")
         suite.time = 0.0 if run.finished is None else round((run.finished - run.started).total_seconds(), 3)
@@ -49,6 +52,7 @@ def to_junit(document: Document) -> str:
 def _properties(document: Document) -> dict[str, str]:
     report, run, layer = document.report, document.run, document.layer
     named = {"verdict": report.headline, "exit_code": str(report.exit_code), "policy": report.policy}
+    named |= {f"lane {lane.lane}": lane.headline for lane in report.lanes}
     if run is not None:
         named["run"] = run.id
         named |= {} if run.imported is None else {"imported": run.imported.isoformat()}
@@ -57,15 +61,15 @@ def _properties(document: Document) -> dict[str, str]:
     )
 
 
-def _criterion_case(branch: str, result: CriterionResult) -> TestCase:
+def _criterion_case(branch: str, result: CriterionResult, decided: bool) -> TestCase:
     case = TestCase(plain(f"{result.id}: {result.heading}"), f"{branch}.{result.probe}")
     figures, verdict = plain(_figures(result), SENTENCE), str(result.verdict)
     message = plain(f"{verdict}: {why_text(result)}")
     if result.verdict is not CriterionVerdict.PASS:
-        if result.tier == "advisory" or result.waived or result.verdict is CriterionVerdict.NOT_JUDGED:
+        if not decided:
             case.result = Skipped(message)
         else:
-            kind = Error if result.verdict is CriterionVerdict.NOT_MEASURED else Failure
+            kind = Error if result.verdict in UNMEASURED else Failure
             case.result = kind(message, verdict)
             case.result[0].text = figures
     case.system_out = "\n".join(filter(None, (figures, plain(answers_text(result), LIMIT))))
@@ -73,18 +77,9 @@ def _criterion_case(branch: str, result: CriterionResult) -> TestCase:
 
 
 def _figures(result: CriterionResult) -> str:
-    interval = interval_text(result.margin, result.figure_interval)
+    interval = interval_text(result)
     rule = margin_text(result.margin, result.unit)
     figures = f"{result.metric}[{result.slice}]: {figure_text(result)} {interval}, margin {rule}"
     if has_floor(result.probe, result.metric):
         figures += f", floor {floor_text(result)}"
     return "; ".join(filter(None, (figures, distance_text(result), held_text(result))))
-
-
-def _verdict_case(branch: str, name: str, report: GateReport, of: GateReport | LaneResult) -> TestCase:
-    case = TestCase(name, branch)
-    if of.verdict is not Verdict.PASS:
-        message = ": ".join(filter(None, (of.headline, names_text(report, of.decisive))))
-        skipped = of.verdict is Verdict.NOT_JUDGED  # where the lane is required, the verdict itself fails
-        case.result = Skipped(plain(message)) if skipped else Failure(plain(message), str(of.verdict))
-    return case

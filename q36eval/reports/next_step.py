@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
 DEFAULT_FAMILY = "sandbox"
 
-CONFIGURATION = "configuration_differences"
-"""Of the weights' metrics the one that is about no tensor."""
+CONFIGURATION, INTEGRITY = "configuration_differences", "integrity_faults"
+"""Of the weights' metrics the one that is about no tensor, and the one after which no model can be loaded."""
 
 _SAFE = re.compile(r"[\w./][\w ./@+,=-]*", re.ASCII)
 """Commands stand in a terminal, in a code span of Markdown and in HTML: nothing in them needs escaping."""
@@ -137,8 +137,8 @@ def _undecided_alone(report: GateReport) -> bool:
 def _after_fail(report: GateReport, run: "RunRecord") -> Iterator[NextStep]:
     failed = [result for result in decided_by(report) if result.verdict is CriterionVerdict.FAIL]
     probes = {result.probe for result in failed}
-    if ProbeName.WEIGHTS in probes:
-        metrics = {result.metric for result in failed if result.probe is ProbeName.WEIGHTS}
+    metrics = {result.metric for result in failed if result.probe is ProbeName.WEIGHTS}
+    if metrics:
         what = "entries and files" if metrics == {CONFIGURATION} else "tensors"
         yield NextStep(f"q36eval inspect {_checkpoint(run)}", f"names the {what} at fault")
         if CONFIGURATION in metrics:
@@ -147,7 +147,7 @@ def _after_fail(report: GateReport, run: "RunRecord") -> Iterator[NextStep]:
         yield NextStep("q36eval ui", "shows what it answered beside the reference's answers")
     if probes & {ProbeName.KL, ProbeName.EVALS, ProbeName.CANARIES}:
         yield NextStep(f"q36eval attribute {branch_option(run)}", "says which tensors cost the quality")
-    if stopped_early(report):
+    if stopped_early(report) and INTEGRITY not in metrics:  # else nothing more can be evaluated
         can = bool(failed) and all(_may_be_waived(result, run) for result in failed)
         why = "a waiver needs the full record, and" if can else "for the full record:"
         yield NextStep(full_record(run), f"{why} this gate stopped when it had failed")

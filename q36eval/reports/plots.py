@@ -72,28 +72,33 @@ class Axis:
 
 
 def criteria_rows(report: GateReport) -> list[Row]:
-    """Every criterion with an interval, the worst first, as shares of its margin: 0 as the reference, 1 the margin."""
+    """Every criterion with an interval, the worst first, as shares of its margin: 0 as the reference, 1 the margin.
+
+    Beyond the margin shares are logarithmic: 2 is ten margins, 3 a hundred.
+    """
     rows = []
     for result in worst_first(report.criteria):
         interval, limit = result.loss_interval, result.limit or 0.0
         if interval is None or limit <= 0 or result.margin.kind == "max_count":
             continue
-        value = math.nan if result.loss is None else result.loss / limit
-        far = f" ({value:.1f} ×)" if interval.lower / limit > CRITERIA.high else ""
         rule = margin_text(result.margin, result.unit)
         rows.append(
             Row(
                 name=f"{result.heading}{'*' if result.tier == 'advisory' else ''}",
                 below=result.id,
-                words=f"{MARK[result.verdict]} {verdict_text(result)}{far}: {figure_text(result)}, {rule}",
-                value=value,
-                lower=interval.lower / limit,
-                upper=interval.upper / limit,
+                words=f"{MARK[result.verdict]} {verdict_text(result)}: {figure_text(result)}, {rule}",
+                value=math.nan if result.loss is None else _place(result.loss / limit),
+                lower=_place(interval.lower / limit),
+                upper=_place(interval.upper / limit),
                 colour=COLOURS[result.verdict],
-                floor=None if result.noise_floor is None else result.noise_floor.loss / limit,
+                floor=None if result.noise_floor is None else _place(result.noise_floor.loss / limit),
             )
         )
     return rows
+
+
+def _place(share: float) -> float:
+    return 1.0 + math.log10(share) if share > 1 else share
 
 
 def criteria_plot(report: GateReport) -> Markup:
@@ -105,7 +110,10 @@ def criteria_plot(report: GateReport) -> Markup:
 
 
 CRITERIA = Axis(
-    -1.0, 2.5, {-1.0: "-100 %", 0.0: "as the reference", 1.0: "margin", 2.0: "200 %"}, "share of the margin used up"
+    -1.0,
+    3.0,
+    {-1.0: "-100 %", 0.0: "as the reference", 1.0: "margin", 2.0: "10 ×", 3.0: "100 ×"},
+    "share of the margin",
 )
 RECOVERY = Axis(
     *(0.4, 1.2, {0.4: "40 %", 0.6: "60 %", 0.8: "80 %", 1.0: "as the reference", 1.2: "120 %"}),
@@ -289,7 +297,7 @@ def draw(rows: Sequence[Row], axis: Axis, margin: float | None = None) -> str:
 
 
 def _draw(plot: Any, place: int, row: Row, axis: Axis) -> None:
-    """A dot at the value, a bar between finite bounds, an arrow where the bar runs over an end of the axis."""
+    """A dot at the value, or at the end of the axis; a bar between finite bounds, an arrow where it goes on."""
     bounds = (row.lower, row.upper)
     if any(map(math.isfinite, bounds)) and not any(map(math.isnan, bounds)):
         low, high = (min(max(bound, axis.low), axis.high) for bound in bounds)
@@ -298,8 +306,8 @@ def _draw(plot: Any, place: int, row: Row, axis: Axis) -> None:
             plot.plot(axis.low, place, "<", color=row.colour, clip_on=False)
         if row.upper > axis.high:
             plot.plot(axis.high, place, ">", color=row.colour, clip_on=False)
-    if axis.low <= row.value <= axis.high:
-        plot.plot(row.value, place, "o", color=row.colour, clip_on=False)
+    if math.isfinite(row.value):
+        plot.plot(min(max(row.value, axis.low), axis.high), place, "o", color=row.colour, clip_on=False)
     for x, style, half in ((row.limit, "dashed", 0.4), (row.floor, "solid", 0.2)):
         if x is not None and axis.low <= x <= axis.high:
             plot.vlines(x, place - half, place + half, color=GREY, linestyle=style, clip_on=False)

@@ -6,7 +6,6 @@ from q36eval.gate.margins import held_words
 from q36eval.gate.noise import floor_unit, has_floor
 from q36eval.gate.policy import Margin
 from q36eval.gate.report import CriterionResult, GateReport
-from q36eval.records import Interval
 from q36eval.schemes import mixture_name
 
 COLUMNS = ("criterion", "lanes", "branch", "reference", "judged", "interval", "floor", "margin", "scored", "verdict")
@@ -32,15 +31,20 @@ PERCENTAGES = ("min_recovery", "min_retention", "max_share")
 """Margins that are read in per cent."""
 
 
-def _in_unit(margin: Margin, value: float) -> str:
-    return _percent(value) if margin.kind in PERCENTAGES else number(value)
+def in_unit(margin: Margin, value: float | None, unit: str | None) -> str:
+    """A figure in the margin's own terms: per cent where it is a share, points where it is a difference of shares."""
+    if value is None or margin.kind in PERCENTAGES:
+        return "–" if value is None else _percent(value)
+    if unit == "fraction" and margin.kind != "max_count":
+        return f"{100 * value:.4g} {'points' if margin.kind == 'max_increase' else '%'}"
+    return number(value)
 
 
 def margin_text(margin: Margin, unit: str | None) -> str:
     """The margin as a rule: `recovery ≥ 95 %`, `≤ 0.014 nats/token`, `retention ≥ 99 % against the blessed run`."""
-    limit = _in_unit(margin, margin.value)
+    limit = in_unit(margin, margin.value, unit)
     rule = {
-        "max_value": f"≤ {limit} {unit or ''}".rstrip(),
+        "max_value": f"≤ {limit} {'' if unit in (None, 'fraction') else unit}".rstrip(),
         "max_increase": f"worse by ≤ {limit}",
         "min_recovery": f"recovery ≥ {limit}",
         "min_retention": f"retention ≥ {limit}",
@@ -83,16 +87,23 @@ def held_lines(report: GateReport) -> list[str]:
     return [f"margin of {result.name}: {text}" for result in report.criteria if (text := held_text(result)) is not None]
 
 
-def interval_text(margin: Margin, interval: Interval | None) -> str:
+def interval_text(result: CriterionResult) -> str:
     """The interval in the margin's own terms."""
+    interval = result.figure_interval
     if interval is None:
         return "–"
-    return f"[{_in_unit(margin, interval.lower)}, {_in_unit(margin, interval.upper)}]"
+    lower, upper = (in_unit(result.margin, bound, result.unit) for bound in (interval.lower, interval.upper))
+    return f"[{lower}, {upper}]"
 
 
 def figure_text(result: CriterionResult) -> str:
     """What the margin is held against, in its own terms."""
-    return "–" if result.figure is None else _in_unit(result.margin, result.figure)
+    return in_unit(result.margin, result.figure, result.unit)
+
+
+def value_text(value: float | None, unit: str | None) -> str:
+    """A measured value: a share in per cent."""
+    return _percent(value) if unit == "fraction" and value is not None else number(value)
 
 
 def floor_text(result: CriterionResult) -> str:

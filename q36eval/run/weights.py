@@ -99,4 +99,4 @@ def _census(section: Section, messages: Sequence[str], scored: int, errored: int
     scored = max(1, scored, len(messages))
     noted = [*messages[:NOTED], *([f"and {len(messages) - NOTED} more"] if len(messages) > NOTED else [])]
     counts = Counts(total=scored + errored, scored=scored, errored=errored)
-    return METRICS[ProbeName.WEIGHTS, name].counted(len(messages), counts, note=" ".join(noted) or clean)
+    return METRICS[ProbeName.WEIGHTS, name].counted(len(messages), counts, note="\n".join(noted) or clean)

@@ -7,6 +7,7 @@ import pytest
 from torch import Tensor
 
 import q36eval.run.preflight
+from q36eval.app.cli.report_formats import document_of
 from q36eval.engines import EngineOptions
 from q36eval.errors import EngineError, UsageError
 from q36eval.history import History, RunRecord, RunState
@@ -79,7 +80,9 @@ def test_a_checkpoint_with_one_wrong_tensor_fails_with_its_name(gate: Gates, tmp
     run = gate(damaged(tmp_path, change))
     assert (report_of(run).verdict, run.report.exit_code) == (Verdict.FAIL, 1)
     note = next(m.note for m in gate.history.measurements(run.id) if m.metric == "integrity_faults")
-    assert ("layers.2.surplus" if damage == "added" else PACKED) in note
+    faulty = "layers.2.surplus" if damage == "added" else PACKED
+    assert faulty in note
+    assert any(faulty in entry.text for entry in document_of(run, gate.history).findings.entries)
 
 
 def test_a_reference_that_cannot_answer_hides_no_fault_of_the_branch(

@@ -20,7 +20,6 @@ from q36eval.kl.corpus import CorpusDocument
 from q36eval.kl.serving_error import serving_error
 from q36eval.records import Counts, DeploymentIdentity, Interval, Measurement
 from q36eval.reports import to_json
-from q36eval.reports.card_report import to_card
 from q36eval.reports.html_report import to_html
 from q36eval.reports.junit_report import to_junit
 from q36eval.reports.markdown_report import to_markdown
@@ -107,7 +106,7 @@ def test_the_layer_at_fault_is_named_in_every_report(
     assert run_id in figures
     assert "quantizes no inputs" in arithmetic
     document = document_of(run, history)
-    for text in (to_markdown(document), to_html(document), to_card(document)):
+    for text in (to_markdown(document), to_html(document)):
         assert words in text
         assert "Checkpoint or engine" in text
     layer = json.loads(to_json(document))["layer"]
@@ -126,7 +125,6 @@ def test_what_is_not_told_apart_is_said_of_an_engine_and_of_none_in_this_process
     document = document_of(gated(history, identity("branch")), history)
     assert json.loads(to_json(document))["layer"]["at_fault"] is None
     assert 'name="layer_at_fault" value="not told apart"' in to_junit(document)
-    assert "q36eval attribute" not in to_card(document)
     in_process = document_of(gated(history, identity("branch", "in-process")), history)
     assert json.loads(to_json(in_process))["layer"] is None
     assert "layer_at_fault" not in to_junit(in_process)

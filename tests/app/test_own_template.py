@@ -122,7 +122,7 @@ def test_a_declared_template_is_judged_by_its_answers(gate: TemplateGates, judge
     assert any(line.startswith("+") and "system" in line for line in canaries.diff)
     assert not any(line.startswith("-") for line in canaries.diff)
     document = document_of(judged, gate.history)
-    for name in ("markdown", "html", "card"):
+    for name in ("markdown", "html"):
         assert f"{ITEMS} of {ITEMS} prompts have other token ids" in FORMATS[name].text(document), name
 
 

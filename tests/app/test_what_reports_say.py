@@ -31,7 +31,8 @@ MOST_BYTES = 200_000
 
 def texts(document: Document) -> dict[str, str]:
     """Each format but JSON, which is not for people to read; as they read it."""
-    named = {name: kind.text(document) for name, kind in FORMATS.items() if name != "json"}
+    written = [name for name in FORMATS if name != "json" and (name != "card" or document.report.verdict == "PASS")]
+    named = {name: FORMATS[name].text(document) for name in written}
     named["html"] = re.sub(r"<style>.*?</style>", "", named["html"], flags=re.DOTALL)
     named |= {f"console {details}": printed(document, 120, details=details) for details in (True, False)}
     return {name: html.unescape(text.replace("\\", "")) for name, text in named.items()}

@@ -10,11 +10,12 @@ import pytest
 from driving import answers_of, markup_of, tables_of
 from written_history import POLICY, measured, record
 
+from q36eval.app.cli.report_formats import document_of
 from q36eval.app.figures.answers import Held, diff_pieces
 from q36eval.app.figures.canaries import CanaryRun, must_pass_rows
 from q36eval.app.figures.canary_items import Filter, asked_for, choices, risk_rows, select
 from q36eval.app.figures.canary_lanes import CanaryLanes
-from q36eval.app.figures.deciding_answers import deciding_items
+from q36eval.app.figures.deciding_answers import deciding_items, largest_loss
 from q36eval.canaries.outcomes import question_name
 from q36eval.gate import decide
 from q36eval.gate.policy_file import read_policy
@@ -156,5 +157,9 @@ def test_the_prompts_that_are_counted_are_shown_before_others_that_flipped(tmp_p
     history.add_measurement(run.id, found[0])
     history.add_items(run.id, [early, flip, again])
     done = history.finish_run(run.id, decide(policy, found))
-    assert [one.cluster for one in deciding_items(history, done)] == ["fixed/flip", "fixed/again", "early/1"]
+    by_kl = done.model_copy(update={"report": done.report.model_copy(update={"decisive": ("kl",)})})
+    for decided in (done, by_kl):  # whatever decided
+        assert [one.cluster for one in deciding_items(history, decided)] == ["fixed/flip", "fixed/again", "early/1"]
+        assert largest_loss(history, decided) == "2 fixed prompts lost, most often: wrong conclusion"
+    assert [answer.required for answer in document_of(done, history).answers] == [True, True, False]
     history.close()
