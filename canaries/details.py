@@ -32,10 +32,9 @@ class Failure:
         return fields
 
     @property
-    def words(self) -> str:
-        """As a sentence."""
-        where = f" at {self.place}" if self.place else ""
-        return f"{self.check}/{self.code}{where}: {self.message}"
+    def source(self) -> str:
+        """Which check found it, by what code and where."""
+        return f"{self.check}/{self.code}" + (f" at {self.place}" if self.place else "")
 
 
 class DecisiveMargin(Record):

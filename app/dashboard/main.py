@@ -1,5 +1,7 @@
 """The dashboard's entry, which `server.py` serves for `q36eval ui`; where Streamlit alone runs it, nobody writes."""
 
+from pathlib import Path
+
 import streamlit as st
 
 from q36eval.app.dashboard.escape import line
@@ -49,6 +51,7 @@ def main() -> None:
         }
     )
     st.html(STYLE)
+    st.html(Path(__file__).with_name("drawing") / "pages.css")
     _draw_started(Started.of())
     try:
         page.run()

@@ -41,6 +41,18 @@ def shortened(text: str, most: int = MOST_PROMPT) -> str:
     return f"{text[:head]}\n[… {len(text) - most:,} characters …]\n{text[-tail:]}"
 
 
+LAST_LINES, LAST_CHARACTERS = 3, 600
+_TURN = re.compile(r"<[^<>\s]{1,40}>(?:\s*(?:system|user|assistant|model)\b)?")
+"""What a chat template writes around a turn: marks of its ends, and whose it is."""
+
+
+def last_lines(prompt: str) -> str:
+    """The end of a prompt, where what is asked stands: its last lines of text, with a mark where more stands before."""
+    lines = [each for each in prompt.splitlines() if _TURN.sub("", each).strip()]
+    end = "\n".join([_TURN.sub("", each).strip() for each in lines[-LAST_LINES:]])
+    return end if len(lines) <= LAST_LINES and len(end) <= LAST_CHARACTERS else f"…{end[-LAST_CHARACTERS:]}"
+
+
 Pieces = tuple[tuple[str, bool], ...]
 """A text in order; True marks what the other text does not have."""
 

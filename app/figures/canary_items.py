@@ -51,13 +51,18 @@ def at_risk(items: Iterable[ItemOutcome]) -> list[ItemOutcome]:
     return [item for _, _, item in sorted(risky, key=lambda entry: entry[:2])]
 
 
-def reasons(answer: Answer) -> list[str]:
-    """Why an answer is wrong or missing, one plain sentence each."""
+def faults(answer: Answer) -> list[tuple[str, str]]:
+    """Why an answer is wrong or missing: in words, and the check with its code and place, where one failed."""
     if answer.error is not None:
-        return [f"errored: {answer.error}"]
+        return [(f"errored: {answer.error}", "")]
     if answer.unreadable is not None:
-        return [f"cannot be read: {answer.unreadable}"]
-    return [failure.words for failure in details_of(answer).failures]
+        return [(f"cannot be read: {answer.unreadable}", "")]
+    return [(failure.message, failure.source) for failure in details_of(answer).failures]
+
+
+def reasons(answer: Answer) -> list[str]:
+    """As `faults`, one sentence each."""
+    return [": ".join(filter(None, (source, words))) for words, source in faults(answer)]
 
 
 def margin_words(item: ItemOutcome) -> str | None:
@@ -84,8 +89,8 @@ OUTCOMES: dict[str, Callable[[ItemOutcome], bool]] = {
 }
 
 
-def _never(item: ItemOutcome) -> bool:
-    """For an outcome that does not exist."""
+def _never(*_: object) -> bool:
+    """For a choice that does not exist."""
     return False
 
 
@@ -99,30 +104,36 @@ _LABELS = {
 }
 
 
+PROMPTS: dict[str, Callable[[str, ItemOutcome, CanaryLanes], bool]] = {
+    ALL: lambda lane, item, lanes: True,
+    "required": lambda lane, item, lanes: lanes.requires(item),
+    "confirmed": lambda lane, item, lanes: lanes.counts(lane, item),
+    "fixed": lambda lane, item, lanes: item.must_pass,
+}
+"""Required prompts, those that the gate counts as flipped in a lane, and all that are written by hand."""
+
+
 @dataclass(frozen=True)
 class Filter:
-    """What to show; `canary`, `outcome` and `lane` are `ALL` or a name. `confirmed_only`: what the gate counted as
-    flipped in that lane.
-    """
+    """What to show; each is `ALL` or a name, `prompts` one of `PROMPTS`."""
 
     canary: str = ALL
     outcome: str = ALL
     lane: str = ALL
-    must_pass_only: bool = False
-    confirmed_only: bool = False
+    prompts: str = ALL
 
 
 def select(items: Sequence[ItemOutcome], chosen: Filter, lanes: CanaryLanes | None = None) -> list[ItemOutcome]:
     """Items that fit the filter, regressions of fixed prompts first, then other regressions, then the rest."""
     fits, lanes = OUTCOMES.get(chosen.outcome, _never), lanes or CanaryLanes()
+    among = PROMPTS.get(chosen.prompts, _never)
     fitting = [
         item
         for item in items
         if chosen.canary in (ALL, item.group)
         and fits(item)
-        and (item.must_pass or not chosen.must_pass_only)
         and lanes.holds(chosen.lane, item)
-        and (lanes.counts(chosen.lane, item) or not chosen.confirmed_only)
+        and among(chosen.lane, item, lanes)
     ]
     return sorted(fitting, key=lambda item: (item.flip != "regression", not item.must_pass))
 
@@ -145,7 +156,7 @@ def counts_by_canary(items: Sequence[ItemOutcome]) -> list[dict[str, str]]:
     must_flips = Counter(item.group for item in items if item.must_pass and item.flip == "regression")
     groups = sorted(totals, key=lambda group: (-by_outcome["regression"][group], group))
     return [
-        {"canary": group, "evaluated": str(totals[group]), "fixed-prompt regressions": str(must_flips[group])}
+        {"canary": group, "evaluated": str(totals[group]), "fixed prompts lost": str(must_flips[group])}
         | {name: str(by_outcome[name][group]) for name in _LABELS}
         for group in groups
     ]

@@ -16,13 +16,13 @@ LANES = tuple(lane.value for lane in Lane)
 
 @dataclass(frozen=True)
 class CanaryLanes:
-    """`canaries` are the names by lane, `required` the questions (`question_name`) that must not flip, `flipped` those
-    of them that count as flipped, by lane and of all. A run whose figures name no questions has none of them.
+    """`canaries` are the names by lane, `flipped` the questions (`question_name`) that count as flipped, by lane and of
+    all, `required` those that are counted. A run whose figures name no questions has none of them.
     """
 
     canaries: Mapping[str, frozenset[str]] = field(default_factory=dict)
-    required: frozenset[str] = frozenset()
     flipped: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    required: frozenset[str] = frozenset()
 
     @classmethod
     def of(cls, measurements: Iterable[Measurement]) -> "CanaryLanes":
@@ -37,16 +37,20 @@ class CanaryLanes:
             if measurement.slice in LANES:
                 canaries.setdefault(measurement.slice, set()).update(n.partition("/")[0] for n in clusters.names)
             if measurement.metric == FLIPS and measurement.slice in (*LANES, ALL):
-                required.update(clusters.names)
                 counted = zip(clusters.names, clusters.branch, strict=True)
+                required.update(clusters.names)
                 flipped[measurement.slice] = frozenset(name for name, flips in counted if flips)
         if flipped:
             flipped[ALL] = frozenset[str]().union(*flipped.values())
-        return cls({lane: frozenset(names) for lane, names in canaries.items()}, frozenset(required), flipped)
+        return cls({lane: frozenset(names) for lane, names in canaries.items()}, flipped, frozenset(required))
 
     def holds(self, lane: str, item: ItemOutcome) -> bool:
         """Whether a question is of that lane, or of any."""
         return lane == ALL or item.group in self.canaries.get(lane, ())
+
+    def requires(self, item: ItemOutcome) -> bool:
+        """Whether one confirmed flip of a question is a fault."""
+        return question_name(item) in self.required
 
     def counts(self, lane: str, item: ItemOutcome) -> bool:
         """Whether a question is among the required prompts that the gate counted as flipped in that lane, or in any."""

@@ -102,7 +102,7 @@ def since_decided(history: History, run: RunRecord) -> Since:
 def deciding_answer(item: ItemOutcome, required: bool = False) -> DecidingAnswer:
     """The item for a report; `required` says whether its flip alone blocks."""
     return DecidingAnswer(
-        name=_name(item),
+        name=item_name(item),
         prompt=cut(item.prompt or "", PROMPT_CHARACTERS, end=True),
         reference=cut(item.reference.text or "", ANSWER_CHARACTERS),
         branch=cut(item.branch.text or "", ANSWER_CHARACTERS),
@@ -112,7 +112,7 @@ def deciding_answer(item: ItemOutcome, required: bool = False) -> DecidingAnswer
     )
 
 
-def _name(item: ItemOutcome) -> str:
+def item_name(item: ItemOutcome) -> str:
     """Its group and what it is called; a question made from a template (`subject|template|filling`) as it was asked."""
     _, _, asked = item.cluster.partition("|")
     template, _, filling = asked.partition("|")

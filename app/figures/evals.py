@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from q36eval.app.figures.answers import Choice, Held, shortened
+from q36eval.gate.report import GateReport
 from q36eval.metrics import ALL
 from q36eval.records import Answer, ItemOutcome, Measurement, ProbeName
 from q36eval.reports.evals_figures import (
@@ -15,9 +16,11 @@ from q36eval.reports.evals_figures import (
     GroupFigures,
     group_cells,
     percent,
+    percent_interval,
     ratio_words,
     recovery_words,
 )
+from q36eval.reports.plots import Row, recovery_row
 from q36eval.reports.story import NOT_RIGHT, not_right_cell, not_right_text, unable_words
 from q36eval.reports.text import number
 
@@ -55,6 +58,7 @@ def _part_cells(accuracy: Measurement, recovery: Measurement | None) -> dict[str
         "score": percent(accuracy.value),
         "reference": percent(accuracy.reference_value),
         "recovery [95 %]": recovery_words(recovery),
+        "difference [95 %]": f"{percent(accuracy.effect)} {percent_interval(accuracy.effect_interval)}",
         "items": str(accuracy.counts.scored),
         "errored": str(accuracy.counts.errored),
         NOT_RIGHT: not_right_cell(accuracy.causes),
@@ -68,11 +72,31 @@ def tasks_of(figures: EvalsFigures, group: str) -> list[GroupFigures]:
     return [part for part in figures.slices(group) if part.name not in lengths]
 
 
-def task_rows(figures: EvalsFigures, group: str) -> list[dict[str, str]]:
-    """A row for each task of a group."""
+def moved_first(figures: EvalsFigures) -> list[GroupFigures]:
+    """The tasks of all groups: those that lost first, the most first, then those that gained, then all others."""
+    tasks = [task for group in figures.groups() for task in tasks_of(figures, group.name)]
+    return sorted(tasks, key=lambda task: (not moved(task), task.accuracy.effect))
+
+
+def moved(task: GroupFigures) -> bool:
+    """Whether its score changed."""
+    return math.isfinite(task.accuracy.effect) and task.accuracy.effect != 0
+
+
+def task_rows(tasks: Sequence[GroupFigures]) -> list[dict[str, str]]:
+    """A row for each task."""
+    return [{"task": task.name} | _part_cells(task.accuracy, task.recovery) for task in tasks]
+
+
+def recovery_points(parts: Sequence[GroupFigures], report: GateReport | None) -> list[Row | None]:
+    """The recovery of each part as it is drawn; None where it is no number."""
+    criteria = () if report is None else report.criteria
+    judged = {r.slice: r for r in criteria if r.probe is ProbeName.EVALS and r.margin.kind == "min_recovery"}
     return [
-        {"task": part.name.removeprefix(f"{group}/")} | _part_cells(part.accuracy, part.recovery)
-        for part in tasks_of(figures, group)
+        None
+        if part.recovery is None or not math.isfinite(part.recovery.value)
+        else recovery_row(part.name, part.recovery, judged.get(part.name))
+        for part in parts
     ]
 
 

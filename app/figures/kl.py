@@ -19,6 +19,9 @@ GROUPINGS = {
 DIRECTIONS = {"alone": BLUE, "restored": COLOURS["INCONCLUSIVE"]}
 """How an attribution tried a part: quantized alone, or restored in the branch; with the colour of each."""
 
+FEW_TOKENS = 500
+"""A mean over fewer tokens has an interval that may be wider than all others together: it is not drawn."""
+
 _GROUPED = re.compile(r"^(kind|position)=(.*)$", re.DOTALL)
 
 HEADLINE = (
@@ -77,8 +80,24 @@ class KLFigures:
 
     def rows(self, grouping: str) -> list[dict[str, str]]:
         """The figures of each group as text; a dash where there is none."""
-        title = f"by {GROUPINGS[grouping]}"
-        return [{title: grouping_of(name)[1], **self._group_row(name)} for name in self.groups(grouping)]
+        return [self.row(name) for name in self.groups(grouping)]
+
+    def row(self, name: str) -> dict[str, str]:
+        """The figures of one group."""
+        grouping, within = grouping_of(name)
+        return {f"by {GROUPINGS[grouping]}": within, **self._group_row(name)}
+
+    def worst_first(self, grouping: str) -> list[str]:
+        """The groups, the most divergent first; of positions the leftmost."""
+        figures = {name: self.get("kl_divergence", name) for name in self.groups(grouping)}
+        if grouping == "position":
+            return list(figures)
+        return sorted(figures, key=lambda name: -math.inf if (m := figures[name]) is None else -m.value)
+
+    def few(self, names: Sequence[str]) -> list[str]:
+        """Those of these groups that have fewer than `FEW_TOKENS` tokens."""
+        scored = {name: m.counts.scored for name in names if (m := self.get("kl_divergence", name)) is not None}
+        return [name for name, tokens in scored.items() if tokens < FEW_TOKENS]
 
     def attributed(self) -> list[Row]:
         """Of an attribution the KL by class of tensors, the most first, then by run of layers, in their order: what
@@ -148,6 +167,24 @@ def attribution_of(runs: Sequence[SeriesRun]) -> SeriesRun | None:
 def select_worst(worst: Sequence[WorstToken], of: str = ALL, kind: str = ALL) -> list[WorstToken]:
     """The tokens of one slice and of one kind, or of `ALL`."""
     return [token for token in worst if of in (ALL, token.slice) and kind in (ALL, token.kind)]
+
+
+def by_context(worst: Sequence[WorstToken]) -> list[list[WorstToken]]:
+    """The tokens in their order, together where the same token follows the same text."""
+    grouped: dict[tuple[str, str], list[WorstToken]] = {}
+    for token in worst:
+        grouped.setdefault((token.before, token.text), []).append(token)
+    return list(grouped.values())
+
+
+def likely_words(token: WorstToken) -> str:
+    """How likely both models held the token that stands there, and how many the branch held likelier."""
+    shares = [f"{math.exp(min(log_prob, 0.0)):.3%}" for log_prob in (token.reference_logprob, token.branch_logprob)]
+    overtook = f"{token.top1_rank:,} {'token is' if token.top1_rank == 1 else 'tokens are'}"
+    return (
+        f"The reference held it {shares[0]} likely, the branch {shares[1]}. To the branch {overtook} likelier than the "
+        f"one that the reference holds likeliest (the reference's entropy: {token.reference_entropy:.3g} nats)."
+    )
 
 
 def worst_rows(worst: Sequence[WorstToken]) -> list[dict[str, str]]:

@@ -171,9 +171,9 @@ def recovery_rows(report: GateReport | None, figures: EvalsFigures) -> list[Row]
     rows = []
     for group, recovery in _recovered(figures.groups()):
         name = "the whole suite" if group.name == SUITE else group.name
-        rows.append(_recovery_row(name, recovery, judged.get(group.name)))
+        rows.append(recovery_row(name, recovery, judged.get(group.name)))
         for part, of_part in _recovered(figures.slices(group.name))[:MOST_SLICES]:
-            rows.append(_recovery_row(f"· {part.name.partition('/')[2]}", of_part, judged.get(part.name)))
+            rows.append(recovery_row(f"· {part.name.partition('/')[2]}", of_part, judged.get(part.name)))
     return rows
 
 
@@ -190,7 +190,8 @@ def _recovered(figures: Sequence[GroupFigures]) -> list[tuple[GroupFigures, Meas
     return sorted(pairs, key=lambda pair: pair[1].value)
 
 
-def _recovery_row(name: str, recovery: Measurement, judged: CriterionResult | None) -> Row:
+def recovery_row(name: str, recovery: Measurement, judged: CriterionResult | None) -> Row:
+    """A recovery with its interval, and its margin where the policy judges it."""
     interval, limit = recovery.effect_interval, None if judged is None else judged.margin.value
     words = recovery_words(recovery)
     return Row(name, words, recovery.value, interval.lower, interval.upper, _colour(judged), limit)

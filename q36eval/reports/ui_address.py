@@ -62,7 +62,7 @@ def _canaries(result: CriterionResult, query: dict[str, str]) -> tuple[str, dict
     if result.metric == "must_pass_unstable":
         return "the unstable prompts", query | {"outcome": "unstable"} | lane
     if result.metric.startswith("must_pass"):
-        confirmed = {"outcome": "regression", "must": "true"} | lane | {"standing": "confirmed"}
+        confirmed = {"outcome": "regression"} | lane | {"standing": "confirmed"}
         return "the prompts it lost", query | confirmed
     if result.metric == "decisive_margin_ratio":
         return "its answers at risk", query | {"outcome": "at risk"} | lane

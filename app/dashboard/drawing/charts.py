@@ -10,10 +10,9 @@ from numpy.typing import NDArray
 from q36eval.app.dashboard.escape import figure_text
 from q36eval.app.dashboard.verdict_style import AMBER, ORANGE, RED, TEAL
 from q36eval.drift import DriftPoint, MetricDrift
-from q36eval.reports.plots import BLUE, GREY, Axis, Row
+from q36eval.reports.plots import BLUE, GREY
 from q36eval.reports.text import number
 
-INSIDE = "rgba(46,158,91,0.10)"
 MARGINS = {"l": 10, "r": 10, "t": 40, "b": 10}
 LEGEND = {"orientation": "h", "y": 1.0, "yanchor": "bottom"}
 BINS_PER_DECADE = 8
@@ -21,49 +20,6 @@ SMALLEST_DRAWN = 1e-12
 """Divergences below it are rounding; they and exact zeros share the first bar."""
 
 MOST_TICKS = 4  # so many dates stand side by side on a phone
-
-
-def interval_figure(rows: Sequence[Row], axis: Axis, margin: float | None = None) -> go.Figure:
-    """Rows against one axis: a dot at the value, a bar over the interval as far as the axis goes, the limit and the
-    noise floor as upright marks; `margin` is one limit for all."""
-    figure = go.Figure()
-    if margin is not None:
-        figure.add_vline(x=margin, line={"color": RED, "width": 2, "dash": "dash"}, layer="below")
-        figure.add_vrect(x0=axis.low, x1=margin, fillcolor=INSIDE, line_width=0, layer="below")
-    for place, row in enumerate(rows):
-        low, high = (axis.low if bound < axis.low else min(bound, axis.high) for bound in (row.lower, row.upper))
-        if math.isfinite(low) and math.isfinite(high):
-            figure.add_trace(
-                go.Scatter(x=[low, high], y=[place, place], mode="lines", line={"color": row.colour, "width": 3})
-            )
-    drawn = [(place, row) for place, row in enumerate(rows) if math.isfinite(row.value)]
-    figure.add_trace(
-        go.Scatter(
-            x=[min(max(row.value, axis.low), axis.high) for _, row in drawn],
-            y=[place for place, _ in drawn],
-            mode="markers",
-            marker={"color": [row.colour for _, row in drawn], "size": 10},
-            text=[figure_text(f"{row.name}: {row.words}") for _, row in drawn],
-        )
-    )
-    figure.update_traces(hovertemplate="%{text}<extra></extra>", selector={"mode": "markers"})
-    figure.update_traces(hoverinfo="skip", selector={"mode": "lines"})
-    figure.update_traces(showlegend=False)
-    for name, colour, marks in (
-        ("margin", RED, [(row.limit, place) for place, row in enumerate(rows) if row.limit is not None]),
-        ("noise floor", TEAL, [(row.floor, place) for place, row in enumerate(rows) if row.floor is not None]),
-    ):
-        if marks:
-            look = {"symbol": "line-ns", "size": 16, "line": {"width": 2, "color": colour}}
-            x, y = zip(*marks, strict=True)
-            figure.add_trace(go.Scatter(name=name, x=x, y=y, mode="markers", marker=look, hoverinfo="skip"))
-    ticks = {"tickvals": list(axis.ticks), "ticktext": list(axis.ticks.values())}
-    span = [math.log10(axis.low), math.log10(axis.high)] if axis.log else [axis.low, axis.high]
-    figure.update_xaxes(type="log" if axis.log else "linear", range=span, title=figure_text(axis.title), **ticks)
-    names = [figure_text(row.name) for row in rows]
-    figure.update_yaxes(tickvals=list(range(len(rows))), ticktext=names, range=[len(rows) - 0.5, -0.5], automargin=True)
-    figure.update_layout(height=110 + 26 * len(rows), margin=MARGINS, legend=LEGEND)
-    return figure
 
 
 def histogram_figure(divergences: NDArray[np.float64], marks: dict[str, float | None]) -> go.Figure:

@@ -1,28 +1,31 @@
-"""One item: its prompt, both answers side by side, where they part, and what is wrong with either."""
+"""One item of canaries or evals: the end of its prompt, both answers side by side, and what is wrong with either."""
+
+from html import escape
 
 import streamlit as st
 
 from q36eval.app.dashboard.drawing.side_by_side import side_by_side
 from q36eval.app.dashboard.escape import block, label, line
-from q36eval.app.figures.answers import diff_pieces
-from q36eval.app.figures.canary_items import choices, margin_words, outcome_label, parting_words, reasons
-from q36eval.app.figures.deciding_answers import deciding_answer
+from q36eval.app.figures.answers import diff_pieces, last_lines, shortened
+from q36eval.app.figures.canary_items import choices, faults, margin_words, outcome_label, parting_words
+from q36eval.app.figures.deciding_answers import item_name
+from q36eval.app.figures.evals import answer_choices, flip_words
 from q36eval.history import RunRecord
 from q36eval.records import Answer, ItemOutcome, ProbeName
 
 
-def draw_item(item: ItemOutcome, run: RunRecord, *, prompt_first: bool = False) -> None:
-    """Both answers with what differs, where they part, and why an answer is wrong; on request the prompt is open."""
+def draw_item(item: ItemOutcome, run: RunRecord, *, required: bool = False) -> None:
+    """What was asked, both answers with what differs, where they part, and why an answer is wrong."""
+    of_canary = item.probe is ProbeName.CANARIES
     with st.container(border=True):
         outcome, colour = outcome_label(item)
         with st.container(horizontal=True, vertical_alignment="center"):
             st.badge(outcome, color=colour)
-            if item.must_pass:
-                st.badge("! MUST PASS", color="orange")
-            of_canary = item.probe is ProbeName.CANARIES
+            if required:
+                st.badge("! REQUIRED", color="orange")
             st.page_link(
                 f"views/{item.probe}.py",
-                label=label(deciding_answer(item).name),
+                label=label(item_name(item)),
                 icon=":material/link:",
                 query_params={"run": run.id, "item": item.item_key[:16]},
                 help="A link to this question alone",
@@ -34,22 +37,37 @@ def draw_item(item: ItemOutcome, run: RunRecord, *, prompt_first: bool = False) 
                     icon=":material/rate_review:",
                     query_params={"run": run.id, **({"waive": item.group} if of_canary else {})},
                 )
-        with st.expander("Prompt and expected answer", expanded=prompt_first):
-            for text in (item.prompt, item.expected):
-                if text is not None:
-                    st.code(block(text), language=None, wrap_lines=True)
+        st.html(_asked(item))
         titles = (
             f"Reference: {_score_words(item.reference, 'reference')}",
             f"Branch: {_score_words(item.branch, 'branch')}",
         )
+        likely = choices(item) if of_canary else answer_choices(item)
+        of_choices = "How likely each choice was, among the choices" if likely else None
         pieces = diff_pieces(item.reference.text or "", item.branch.text or "")
-        side_by_side(titles, pieces, parting_words(item), choices(item))
-        margin = margin_words(item)
-        if margin is not None:
-            st.text(line(margin))
-        for side, answer in (("reference", item.reference), ("branch", item.branch)):
-            for failure in reasons(answer):
-                st.text(f"✗ {side}: {line(failure)}")
+        side_by_side(titles, pieces, parting_words(item) if of_canary else of_choices, likely)
+        _draw_notes(item, of_canary)
+
+
+def _asked(item: ItemOutcome) -> str:
+    """The last lines of the prompt; a click shows all of it with the expected answer."""
+    whole = "".join(
+        f"<p>{title}</p><pre>{escape(block(shortened(text)))}</pre>"
+        for title, text in (("The whole prompt", item.prompt), ("Expected", item.expected))
+        if text is not None
+    )
+    end = escape(block(last_lines(item.prompt or "")))
+    summary = f"<summary><span>Prompt</span><pre>{end}</pre></summary>"
+    return f'<div class="q36-prompt"><details>{summary}{whole}</details></div>'
+
+
+def _draw_notes(item: ItemOutcome, of_canary: bool) -> None:
+    """Why an answer is wrong in plain words, each with the check's own name behind, then how near the choice was."""
+    sides = (("Reference", item.reference), ("Branch", item.branch))
+    notes = [(f"✗ {side}: {words}", source) for side, answer in sides for words, source in faults(answer)]
+    notes.append(("", (margin_words(item) or "") if of_canary else flip_words(item)))
+    shown = [f"<p>{escape(line(words))} <small>{escape(line(source))}</small></p>" for words, source in notes]
+    st.html(f'<div class="q36-notes">{"".join(shown)}</div>')
 
 
 def _score_words(answer: Answer, side: str) -> str:

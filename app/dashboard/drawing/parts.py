@@ -10,6 +10,7 @@ from typing import Any, NoReturn
 import plotly.graph_objects as go
 import streamlit as st
 
+from q36eval.app.dashboard.drawing.tables import Plot, table_html
 from q36eval.app.dashboard.escape import line
 from q36eval.app.dashboard.history_reader import Reader
 from q36eval.app.dashboard.launch_options import Started, shown_source
@@ -27,11 +28,13 @@ FIRST_COMMAND = "q36eval gate --branch fp8-head"
 _PAGE = "page_of_the_tab"
 
 
-def page_head(page: str) -> None:
-    """The heading of a page, and the title of the browser's tab; every page begins with it."""
+def page_head(page: str, *, titled: bool = True) -> None:
+    """The heading of a page, and the title of the browser's tab; every page begins with it. One that is not `titled`
+    draws a heading itself, once it knows its subject."""
     st.session_state[_PAGE] = page
     name_tab()
-    st.title(page, anchor=False)
+    if titled:
+        st.title(page, anchor=False)
 
 
 def name_tab(*of: str) -> None:
@@ -218,10 +221,18 @@ def file_name(*parts: str) -> str:
     return "-".join(cleaned for part in parts if (cleaned := _UNSAFE_IN_NAMES.sub("-", part).strip("-.")))
 
 
-def table(rows: Sequence[Mapping[str, str]], alt: str, name: str) -> None:
-    """A table of plain text with a button that saves all of it as CSV; `name` is that of the file."""
-    cells = [{line(column): line(value) for column, value in row.items()} for row in rows]
-    st.dataframe(cells, hide_index=True, alt=line(alt))
+MOST_SHOWN = 100
+"""Rows of a table that stand on the page; more of them scroll in a box that sorts and searches."""
+
+
+def table(rows: Sequence[Mapping[str, str]], alt: str, name: str, plot: Plot | None = None) -> None:
+    """A table of plain text with a button that saves all of it as CSV; `name` is that of the file, and a `plot` stands
+    in its second column."""
+    if plot is not None or len(rows) <= MOST_SHOWN:
+        st.html(table_html(rows, alt, plot))
+    else:
+        cells = [{line(column): line(value) for column, value in row.items()} for row in rows]
+        st.dataframe(cells, hide_index=True, alt=line(alt))
     csv_button(rows, alt, name)
 
 

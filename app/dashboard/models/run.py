@@ -1,23 +1,62 @@
 """Tables of the run page: criteria, measurements, and what happened to the run. Pure."""
 
 from collections.abc import Iterable
+from datetime import datetime
 
+from q36eval.app.dashboard.models.overview import age_text
 from q36eval.app.dashboard.verdict_style import look_of
-from q36eval.gate.report import GateReport, SignOff, Waiver
+from q36eval.gate.headroom import share_of_limit
+from q36eval.gate.report import CriterionVerdict, GateReport, SignOff, Waiver
 from q36eval.history import Decision, RunEvent, RunRecord
 from q36eval.metrics import metric_of
 from q36eval.records import Measurement
 from q36eval.reports.document import Document
+from q36eval.reports.plots import MARK, Row
+from q36eval.reports.plots import criteria_rows as interval_rows
 from q36eval.reports.story import NOT_RIGHT, able_text, left_out_text, not_right_cell
-from q36eval.reports.text import margin_source_text, number, why_text
+from q36eval.reports.text import duration, margin_source_text, number, why_text
 
 
 def criteria_rows(document: Document) -> list[dict[str, str]]:
-    """The report's table of criteria, worst first, with the reason and what it rests on."""
+    """Every criterion, worst first, in what one compares it by."""
     return [
         {
-            **row.cells,
+            "criterion": row.cells["criterion"],
+            "lane": row.cells["lanes"],
+            "branch": row.cells["branch"],
+            "reference": row.cells["reference"],
+            "judged [interval]": f"{row.cells['judged']} {row.cells['interval']}".removesuffix(" –"),
+            "margin": row.cells["margin"],
+            "verdict": f"{MARK[row.result.verdict]} {row.cells['verdict']}",
+        }
+        for row in document.criteria
+    ]
+
+
+def margin_rows(document: Document) -> tuple[list[dict[str, str]], list[Row]]:
+    """The criteria with an interval, worst first, with value, margin and headroom, and each as it is drawn.
+
+    The headroom is how far the bound that decided lies from the margin, as a share of it: below zero without a PASS.
+    """
+    by_id, points, rows = {row.result.id: row for row in document.criteria}, interval_rows(document.report), []
+    for point in points:
+        result, share = by_id[point.below].result, share_of_limit(by_id[point.below].result)
+        sign = 1 if result.verdict is CriterionVerdict.PASS else -1
+        cells = by_id[point.below].cells
+        headroom = "–" if share is None else f"{sign * share:+.0%}"
+        verdict = f"{MARK[result.verdict]} {point.name}"
+        rows.append({"criterion": verdict, "value": cells["judged"], "margin": cells["margin"], "headroom": headroom})
+    return rows, points
+
+
+def evidence_rows(document: Document) -> list[dict[str, str]]:
+    """Of every criterion the reason for its verdict and what that rests on."""
+    return [
+        {
+            "criterion": row.cells["criterion"],
             "reason": why_text(row.result),
+            "noise floor": row.cells["floor"],
+            "scored": row.cells["scored"],
             "errored": "–" if row.result.counts is None else str(row.result.counts.errored),
             "reference can do": able_text(row.result) or "–",
             "left out": left_out_text(row.result) or "–",
@@ -103,8 +142,15 @@ def measurement_rows(measurements: Iterable[Measurement]) -> list[dict[str, str]
     ]
 
 
-def summary(run: RunRecord) -> str:
-    """The run in one line of plain text."""
-    exit_code = "" if run.report is None else f", exit code {run.report.exit_code}"
-    policy = "" if run.report is None else f", policy {run.report.policy}"
-    return f"{run.branch} of family {run.family}: {look_of(run.verdict).word}{policy}{exit_code}"
+def summary(run: RunRecord, now: datetime) -> str:
+    """Below the heading: age, duration, what it is and where the lanes differ, in plain text."""
+    said = [f"{run.started:%Y-%m-%d %H:%M} UTC, {age_text(run.started, now)}"]
+    if run.finished is not None:
+        said.append(f"took {duration((run.finished - run.started).total_seconds())}")
+    said += [f"family {run.family}", f"run {run.id}"]
+    if run.report is not None:
+        lanes = {(lane.verdict, lane.waived): lane for lane in run.report.lanes}
+        told = run.report.lanes if len(lanes) > 1 else ()
+        said += [f"{lane.lane} {look_of(lane.verdict).label}{' with waivers' if lane.waived else ''}" for lane in told]
+        said.append(f"exit code {run.report.exit_code}")
+    return " · ".join(said)

@@ -1,4 +1,4 @@
-"""Canaries: must-pass outcomes, rates, margins, and what reference and branch answered, side by side, as raw text."""
+"""Canaries: fixed prompts, rates, margins, and what reference and branch answered, side by side, as raw text."""
 
 import shlex
 
@@ -29,6 +29,7 @@ from q36eval.app.figures.canaries import (
 )
 from q36eval.app.figures.canary_items import (
     OUTCOMES,
+    PROMPTS,
     Filter,
     asked_for,
     counts_by_canary,
@@ -43,8 +44,7 @@ from q36eval.canaries.outcomes import AT_RISK_NATS
 from q36eval.history import RunRecord
 from q36eval.records import ItemOutcome, ProbeName
 
-ITEMS_PER_PAGE = 5
-CONFIRMED = "confirmed"
+ITEMS_PER_PAGE = 25
 
 
 def draw() -> None:
@@ -68,7 +68,7 @@ def draw() -> None:
 def _draw_figures(run: CanaryRun, name: str) -> None:
     """The figures, a tab each; an empty one is left out."""
     tables = {
-        "Must-pass, not passed": must_pass_rows(run),
+        "Fixed prompts, not passed": must_pass_rows(run),
         "Outcomes": counts_by_canary(run.items),
         "Pass rates": rate_rows(run),
         "Decisive margins": margin_rows(run),
@@ -84,7 +84,7 @@ def _draw_figures(run: CanaryRun, name: str) -> None:
 
 def _draw_answers(reader: Reader, run: RunRecord, items: list[ItemOutcome]) -> None:
     st.header("Answers", anchor=False)
-    named = st.query_params.get("item")
+    named, lanes = st.query_params.get("item"), reader.canary_lanes(run)
     if named:
         shown = asked_for(items, named)
         st.button("Show all questions", key="canary_all", on_click=lambda: st.query_params.pop("item"))
@@ -92,22 +92,20 @@ def _draw_answers(reader: Reader, run: RunRecord, items: list[ItemOutcome]) -> N
             st.warning("This run has no question of that name or key:")
             st.text(line(named))
     else:
-        lanes = reader.canary_lanes(run)
         with st.container(horizontal=True, vertical_alignment="bottom"):
             chosen = Filter(
                 canary=choice("Canary", "canary", sorted({item.group for item in items})),
                 outcome=choice("Outcome", "outcome", list(OUTCOMES)),
                 lane=choice("Lane", "lane", [lane for lane in LANES if lane in lanes.canaries]),
-                confirmed_only=choice("Required prompts", "standing", [CONFIRMED]) == CONFIRMED,
-                must_pass_only=st.toggle("Must-pass only", key="must", bind="query-params"),
+                prompts=choice("Prompts", "standing", list(PROMPTS)),
             )
         shown = select(items, chosen, lanes)
-        if chosen.confirmed_only:
+        if chosen.prompts == "confirmed":
             st.text("Confirmed: required prompts that flipped in every batch and that the gate counts.")
     st.caption(f"{len(shown)} of {len(items)} questions, regressions first.")
     csv_button([_answer_row(item) for item in shown], "the questions listed here", f"canary questions {run.id}")
     for item in page_of(shown, ITEMS_PER_PAGE, "canaries_page"):
-        draw_item(item, run)
+        draw_item(item, run, required=lanes.requires(item))
 
 
 def _answer_row(item: ItemOutcome) -> dict[str, str]:
@@ -115,7 +113,7 @@ def _answer_row(item: ItemOutcome) -> dict[str, str]:
         "canary": item.group,
         "question": item.cluster,
         "key": item.item_key,
-        "must pass": "yes" if item.must_pass else "no",
+        "fixed prompt": "yes" if item.must_pass else "no",
         "outcome": outcome_label(item)[0],
         "margin": margin_words(item) or "",
         "why": "; ".join(reasons(item.branch)),

@@ -1,10 +1,11 @@
 """KL: how far a run's branch is from its reference, token by token: headline, breakdowns, plots, the worst tokens."""
 
 import shlex
+from dataclasses import replace
 
 import streamlit as st
 
-from q36eval.app.dashboard.drawing.charts import histogram_figure, interval_figure
+from q36eval.app.dashboard.drawing.charts import histogram_figure
 from q36eval.app.dashboard.drawing.parts import (
     chart,
     choice,
@@ -17,14 +18,25 @@ from q36eval.app.dashboard.drawing.parts import (
     table,
     verdict_badge,
 )
+from q36eval.app.dashboard.drawing.tables import Plot
 from q36eval.app.dashboard.escape import block, line
 from q36eval.app.dashboard.history_reader import Reader
-from q36eval.app.figures.kl import GROUPINGS, KLFigures, attribution_of, select_worst, worst_rows
+from q36eval.app.figures.kl import (
+    FEW_TOKENS,
+    GROUPINGS,
+    KLFigures,
+    attribution_of,
+    by_context,
+    likely_words,
+    select_worst,
+    worst_rows,
+)
 from q36eval.history import RunRecord
-from q36eval.reports.plots import KL_UNIT, decades, kl_rows
+from q36eval.reports.plots import KL_UNIT, Row, decades, kl_rows
+from q36eval.reports.text import number
 from q36eval.token_files import WorstToken
 
-TOKENS_PER_PAGE = 8
+CONTEXTS_PER_PAGE = 10
 
 
 def draw() -> None:
@@ -74,11 +86,21 @@ def _draw_groupings(reader: Reader, figures: KLFigures, run: RunRecord) -> None:
     st.header("Where it diverges", anchor=False)
     intervals = kl_rows(run.report, reader.measurements(run))
     for (grouping, title), tab in zip(shown.items(), st.tabs([f"By {title}" for title in shown.values()]), strict=True):
+        names = figures.worst_first(grouping)
+        points, few = [intervals.get(name) for name in names], figures.few(names)
+        known = [point for point in points if point is not None]
+        axis = decades([replace(p, lower=p.value, upper=p.value) if p.name in few else p for p in known], KL_UNIT)
+        words = f"fewer than {FEW_TOKENS} tokens, interval not drawn"
+        rows = [figures.row(name) | _marks(intervals.get(name)) for name in names]
         with tab:
-            points = [intervals[name] for name in figures.groups(grouping) if name in intervals]
-            axis = decades(points, f"mean KL, {KL_UNIT}")
-            chart(interval_figure(points, axis), f"Mean KL with its interval by {title}", f"kl by {title} {run.id}")
-            table(figures.rows(grouping), f"Figures by {title}", f"kl figures by {title} {run.id}")
+            plot = Plot(points, axis, few=few, few_words=words)
+            table(rows, f"Mean KL with its interval by {title}", f"kl by {title} {run.id}", plot)
+
+
+def _marks(point: Row | None) -> dict[str, str]:
+    """Margin and noise floor of a row, where it has them."""
+    marks = {} if point is None else {"margin": point.limit, "noise floor": point.floor}
+    return {name: number(value) for name, value in marks.items() if value is not None}
 
 
 def _draw_attribution(reader: Reader, run: RunRecord) -> None:
@@ -92,8 +114,8 @@ def _draw_attribution(reader: Reader, run: RunRecord) -> None:
     rows = KLFigures(reader.measurements(reader.history.get_run(found.id))).attributed()
     if rows:
         alt = "KL of each class of tensors and of each run of layers, quantized alone and restored"
-        chart(interval_figure(rows, decades(rows, KL_UNIT)), alt, f"kl attribution {run.id}")
-        table([{"part": row.name, "KL": row.words} for row in rows], "KL by part", f"kl by part {run.id}")
+        cells = [{"part": row.name, "KL": row.words} for row in rows]
+        table(cells, alt, f"kl by part {run.id}", Plot(rows, decades(rows, KL_UNIT)))
 
 
 def _draw_worst(worst: list[WorstToken], run: RunRecord) -> None:
@@ -103,23 +125,24 @@ def _draw_worst(worst: list[WorstToken], run: RunRecord) -> None:
     with st.container(horizontal=True):
         of = choice("Slice", "slice", sorted({token.slice for token in worst}))
         chosen = select_worst(worst, of, choice("Kind of token", "kind", sorted({token.kind for token in worst})))
-    st.caption(f"{len(chosen)} of {len(worst)}, the worst first. ⟦ ⟧ marks the token that was predicted.")
-    for token in page_of(chosen, TOKENS_PER_PAGE, "kl_page"):
-        _draw_token(token)
+    st.caption(
+        f"{len(chosen)} of {len(worst)}, the worst first, equal ones together. ⟦ ⟧ marks the token that was predicted. "
+        "A run keeps how likely both models held that token, and not which tokens the branch held likelier."
+    )
+    for tokens in page_of(by_context(chosen), CONTEXTS_PER_PAGE, "kl_page"):
+        _draw_tokens(tokens)
     csv_button(worst_rows(chosen), "these tokens", f"worst tokens {run.id}")
 
 
-def _draw_token(token: WorstToken) -> None:
+def _draw_tokens(tokens: list[WorstToken]) -> None:
+    """One context, with the worst of the tokens that stand there."""
+    first, documents = tokens[0], list(dict.fromkeys(token.document for token in tokens))
+    where = documents[0] if len(documents) == 1 else f"in {len(documents)} documents: {', '.join(documents)}"
+    least = f" to {tokens[-1].forward_kl:.3g}" if len(tokens) > 1 else ""
     with st.container(border=True):
-        st.text(line(f"{token.forward_kl:.3g} nats · {token.document}, token {token.index} · {token.kind}"))
-        st.code(block(f"{token.before}⟦{token.text}⟧{token.after}"), language=None, wrap_lines=True)
-        st.text(
-            line(
-                f"log-probability {token.reference_logprob:.3g} under the reference, {token.branch_logprob:.3g} "
-                f"under the branch; {token.top1_rank} tokens overtook the reference's likeliest; "
-                f"reference's entropy {token.reference_entropy:.3g} nats"
-            )
-        )
+        st.text(line(f"{first.forward_kl:.3g}{least} nats · {where} · token {first.index} · {first.kind}"))
+        st.code(block(f"{first.before}⟦{first.text}⟧{first.after}"), language=None, wrap_lines=True)
+        st.text(line(likely_words(first)))
 
 
 if __name__ == "__main__":

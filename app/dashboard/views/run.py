@@ -1,21 +1,14 @@
 """Run: one run's verdict and the criteria that decided it, answers, criteria against their margins, and the rest."""
 
 import shlex
+from datetime import UTC, datetime
 
 import streamlit as st
 
-from q36eval.app.dashboard.drawing.charts import interval_figure
 from q36eval.app.dashboard.drawing.items import draw_item
-from q36eval.app.dashboard.drawing.parts import (
-    chart,
-    choose_run,
-    page_head,
-    reader_or_stop,
-    table,
-    verdict_badge,
-    verdict_heading,
-)
+from q36eval.app.dashboard.drawing.parts import choose_run, page_head, reader_or_stop, table
 from q36eval.app.dashboard.drawing.standing import draw_standing_beside
+from q36eval.app.dashboard.drawing.tables import Plot
 from q36eval.app.dashboard.escape import label, line
 from q36eval.app.dashboard.history_reader import Reader
 from q36eval.app.dashboard.models.overview import resume_command
@@ -23,6 +16,8 @@ from q36eval.app.dashboard.models.run import (
     criteria_rows,
     decision_rows,
     event_rows,
+    evidence_rows,
+    margin_rows,
     measurement_rows,
     signature_rows,
     summary,
@@ -38,40 +33,37 @@ from q36eval.provenance import CHANGED
 from q36eval.reports.deciding_answers import ANSWERS_TITLE
 from q36eval.reports.document import Document, Section, provenance_of
 from q36eval.reports.plots import CRITERIA
-from q36eval.reports.plots import criteria_rows as interval_rows
 from q36eval.reports.text import verdict_text
 from q36eval.reports.ui_address import evidence_place
 
 PROBES = {"kl": "KL", "evals": "Evals", "canaries": "Canaries"}
 ICONS = {"kl": ":material/water_drop:", "evals": ":material/quiz:", "canaries": ":material/compare:"}
-OPEN = ("Not measured", "What would help", "Notes")  # sections that are open when the page is drawn
 
 
 def draw() -> None:
-    """The page: the verdict, the answers that decided, the margins, and the rest a click away."""
-    page_head("Run")
+    """The page: the verdict, the answers that decided, what to do, the margins, and the rest a click away."""
+    page_head("Run", titled=False)
     reader = reader_or_stop()
     run = choose_run(reader, "run_page_run")
-    verdict_heading(run.verdict, " with waivers" if run.report is not None and run.report.waived else "")
-    st.text(line(summary(run)))
+    look, policy = look_of(run.verdict), "" if run.report is None else f", policy {run.report.policy}"
+    waived = " with waivers" if run.report is not None and run.report.waived else ""
+    st.title(f":{look.colour}[{look.label}]{waived} · {label(run.branch + policy)}", anchor=False)
+    st.caption(label(summary(run, datetime.now(UTC))))
     if run.imported is not None:
         st.text("Imported from another history, and decided here by its evidence.")
     if run.report is None:
-        _draw_links(run)
         _draw_undecided(reader, run)
+        _draw_links(run)
     else:
         layer, since = layer_of(reader.history, run), since_decided(reader.history, run)
         document = Document(run.report, run, reader.measurements(run), since=since, layer=layer)
         draw_standing_beside(reader, run)
-        with st.container(horizontal=True):
-            for lane in run.report.lanes:
-                verdict_badge(lane.verdict, f" {lane.lane.value}{' with waivers' if lane.waived else ''}")
-        _draw_links(run)
-        _draw_decided(document, run)
         _draw_answers(reader, run)
+        _draw_decided(document, run)
+        _draw_links(run)
+        _draw_criteria(document, run)
         for section in (document.held, document.floors, *document.details):
             _draw_section(section)
-        _draw_criteria(document, run)
     _draw_rest(reader, run)
 
 
@@ -113,32 +105,28 @@ def _draw_undecided(reader: Reader, run: RunRecord) -> None:
 
 
 def _draw_decided(document: Document, run: RunRecord) -> None:
-    section = document.decided
-    if section.entries:
-        st.subheader(section.title, anchor=False)
-        with st.container(border=True):
-            for entry in section.entries:
-                if entry.result is not None:
-                    _draw_criterion(entry.result, run)
-                st.text(line(entry.text))
-    steps = document.next_steps
-    if steps:
-        with st.expander("What to do next", icon=":material/arrow_forward:"):
-            for step in steps:
-                st.text(line(step.why))
-                st.code(line(step.command), language=None)
+    if document.decided.entries:
+        st.subheader(document.decided.title, anchor=False)
+    for entry in document.decided.entries:
+        if entry.result is not None:
+            _draw_criterion(entry.result, entry.text, run)
+    if document.next_steps:
+        st.subheader("What to do next", anchor=False)
+    for step in document.next_steps:
+        st.text(line(step.why))
+        st.code(line(step.command), language=None, wrap_lines=True)
 
 
-def _draw_criterion(result: CriterionResult, run: RunRecord) -> None:
-    with st.container(horizontal=True, vertical_alignment="center"):
+def _draw_criterion(result: CriterionResult, text: str, run: RunRecord) -> None:
+    with st.container(horizontal=True, vertical_alignment="center", gap="small"):
         look = look_of(result.verdict)
         st.badge(f"{look.symbol} {verdict_text(result)}", color=look.colour)
-        of = f"{result.id}, {' and '.join(result.lanes)}"
-        st.markdown(f"**{label(result.heading)}** :gray[{label(of)}]", width="content")
+        st.markdown(f"**{label(result.heading)}**", width="content")
         place = evidence_place(result, run.id)
         if place is not None and result.verdict not in UNMEASURED:
-            words, query = f"Show {place.label} ({label(result.id)})", dict(place.query)
+            words, query = f"Show {place.label}", dict(place.query)
             st.page_link(f"views/{place.page}.py", label=words, icon=ICONS[place.page], query_params=query)
+    st.text(line(f"{text} · {result.id}"))
 
 
 def _draw_answers(reader: Reader, run: RunRecord) -> None:
@@ -147,27 +135,28 @@ def _draw_answers(reader: Reader, run: RunRecord) -> None:
     if items:
         st.subheader(ANSWERS_TITLE, anchor=False)
     for item in items:
-        draw_item(item, run, prompt_first=True)
+        draw_item(item, run, required=reader.canary_lanes(run).requires(item))
 
 
 def _draw_section(section: Section) -> None:
     if section.entries:
-        with st.expander(f"{section.title} ({len(section.entries)})", expanded=section.title in OPEN):
+        with st.expander(f"{section.title} ({len(section.entries)})"):
             for entry in section.entries:
                 words = ": ".join(filter(None, (", ".join(entry.about), entry.text)))
                 st.text(line(words, SENTENCE if entry.long else MAX_CHARACTERS))
 
 
 def _draw_criteria(document: Document, run: RunRecord) -> None:
-    st.subheader("Criteria against their margins, worst first", anchor=False)
-    rows = interval_rows(document.report)
+    rows, points = margin_rows(document)
     if rows:
-        alt = "How much of its margin each criterion uses up, with its interval, worst first"
-        chart(interval_figure(rows, CRITERIA, margin=1.0), alt, f"margins {run.id}")
-    left = len(document.criteria) - len(rows)
-    st.caption(f"{left} criteria count faults or have no interval; the table has all.")
-    with st.expander(f"All {len(document.criteria)} criteria", icon=":material/table:"):
-        table(criteria_rows(document), "Criteria of the policy", f"criteria {run.id}")
+        st.subheader("Share of its margin that each criterion uses up, worst first", anchor=False)
+        table(rows, "Criteria against their margins", f"margins {run.id}", Plot(points, CRITERIA, margin=1.0))
+    st.subheader(f"All {len(document.criteria)} criteria", anchor=False)
+    table(criteria_rows(document), "Criteria of the policy", f"criteria {run.id}")
+    if document.advisory_note:
+        st.caption(label(document.advisory_note))
+    with st.expander("Reason, counts and source of every criterion"):
+        table(evidence_rows(document), "What each criterion rests on", f"evidence {run.id}")
 
 
 def _draw_rest(reader: Reader, run: RunRecord) -> None:

@@ -88,14 +88,23 @@ def chromium(*options: str) -> Iterator[Any]:
 
 
 def tables_of(app: Any) -> list[Any]:
-    """The tables of a page that `AppTest` drew, as data frames."""
-    return [one.value for one in app.dataframe]
+    """The tables of a page that `AppTest` drew, as data frames; without plots."""
+    import pandas as pd
+
+    static = []
+    for body in (one.proto.body for one in app.get("html") if one.proto.body.startswith("<table")):
+        rows = [
+            {cell.attrib["data-of"]: "".join(cell.itertext()) for cell in row if "data-of" in cell.attrib}
+            for row in ET.fromstring(body).iter("tr")
+        ]
+        static.append(pd.DataFrame(rows[1:]))
+    return [*static, *(one.value for one in app.dataframe)]
 
 
 def answers_of(app: Any) -> list[dict[str, Any]]:
     """What stands side by side on a page that `AppTest` drew, an entry for each question."""
-    bodies = [one.proto.body for one in app.get("html") if "q36-answers" in one.proto.body]
-    return [_shown(ET.fromstring(body.partition("</style>")[2])) for body in bodies]
+    bodies = [one.proto.body for one in app.get("html") if one.proto.body.startswith('<div class="q36-answers"')]
+    return [_shown(ET.fromstring(body)) for body in bodies]
 
 
 def _shown(answers: ET.Element) -> dict[str, Any]:

@@ -95,13 +95,13 @@ def test_a_confirmed_flip_is_one_that_the_gate_counts_in_that_lane() -> None:
         [flips_counted("structured", [], ["discount/2"]), flips_counted("freeform", ["fixed/flip"], [])]
     )
     listed = {
-        lane: [one.cluster for one in select(outcomes(), Filter(lane=lane, confirmed_only=True), lanes)]
+        lane: [one.cluster for one in select(outcomes(), Filter(lane=lane, prompts="confirmed"), lanes)]
         for lane in ("structured", "freeform", "all")
     }
     assert listed == {"structured": [], "freeform": ["fixed/flip"], "all": ["fixed/flip"]}
     of_lane = {one.group for one in select(outcomes(), Filter(lane="freeform"), lanes)}
     assert of_lane == {"fixed"}
-    assert select(outcomes(), Filter(confirmed_only=True)) == [], "unknown is not confirmed"
+    assert select(outcomes(), Filter(prompts="confirmed")) == [], "unknown is not confirmed"
 
 
 @pytest.mark.long
@@ -114,7 +114,7 @@ def test_the_page_shows_them_and_no_text_acts(tmp_path: Path, visit: Callable[..
     assert "1 confirmed flips, 1 unstable" in texts
     tabs = [tab.label for tab in app.tabs]
     assert tabs == [
-        "Must-pass, not passed",
+        "Fixed prompts, not passed",
         "Outcomes",
         "At risk: right, by less than 0.5 nats",
         "Failed checks",

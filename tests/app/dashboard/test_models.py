@@ -3,17 +3,21 @@
 import csv
 import io
 import math
+import re
+import xml.etree.ElementTree as ET
 from pathlib import Path
 from typing import Any
 
 import pytest
-from written_history import HOSTILE, outcome
+from written_history import HOSTILE, outcome, worst_token
 
-from q36eval.app.dashboard.drawing.charts import interval_figure
 from q36eval.app.dashboard.drawing.parts import csv_bytes, file_name
+from q36eval.app.dashboard.drawing.tables import Plot, table_html
 from q36eval.app.dashboard.escape import block, figure_text, line
 from q36eval.app.dashboard.models.run import criteria_rows
+from q36eval.app.figures.answers import last_lines
 from q36eval.app.figures.canary_items import Filter, outcome_label, reasons, select
+from q36eval.app.figures.kl import by_context
 from q36eval.history import History
 from q36eval.history.run_comparison import compare
 from q36eval.reports import Document
@@ -34,39 +38,50 @@ def test_criteria_are_drawn_as_shares_of_their_margins(written: Written) -> None
     }
 
 
-def test_a_bar_ends_at_the_axis_and_nothing_infinite_is_drawn() -> None:
-    axis = Axis(0.0, 2.0, {0.0: "0", 1.0: "1"}, "share")
+def test_a_bar_ends_at_the_axis_and_few_tokens_draw_none() -> None:
     rows = [
         Row("a", "w", 0.5, 0.2, 3.0, limit=1.0),
         Row("b", "w", math.nan, math.nan, 1.0),
         Row("c", "w", 9.0, -1.0, math.inf, floor=0.1),
+        Row("d", "w", 1.0, 0.0, 1.5),
     ]
-    figure = interval_figure(rows, axis, margin=1.0)
-    bars = [trace for trace in figure.data if trace.mode == "lines"]
-    assert [tuple(bar.x) for bar in bars] == [(0.2, 2.0), (0.0, 2.0)]
-    dots = next(trace for trace in figure.data if trace.text is not None)
-    assert (tuple(dots.x), tuple(dots.y)) == ((0.5, 2.0), (0, 2))
-    assert {trace.name for trace in figure.data if trace.name} == {"margin", "noise floor"}
-    logarithmic = interval_figure(rows[:1], decades(rows[:1], "KL"))
-    assert tuple(logarithmic.layout.xaxis.range) == (-1.0, 1.0)
+    cells = [{"name": row.name, "verdict": "✗ FAIL"} for row in rows]
+    plot = Plot(rows, Axis(0.0, 2.0, {0.0: "0", 1.0: "1"}, "share"), 1.0, few=("d",), few_words="few tokens")
+    drawn = [
+        _marks(each)
+        for each in ET.fromstring(table_html(cells, HOSTILE, plot)).iter("td")
+        if "plot" in str(each.attrib)
+    ]
+    assert drawn[0] == {"bar": ("10.00%", "90.00%"), "right": None, "dot": ("25.00%",), "limit": ("50.00%",)}
+    assert drawn[1] == {}
+    assert drawn[2] == {"bar": ("0.00%", "100.00%"), "left": None, "right": None, "floor": ("5.00%",)}
+    assert drawn[3] == {"dot hollow": ("50.00%",)}
+    assert Plot(rows, decades(rows[:1], "KL")).place(1.0) == 50.0
 
 
-def test_names_in_figures_are_no_markup() -> None:
+def _marks(cell: ET.Element) -> dict[str, tuple[str, ...] | None]:
+    """What a row draws, with its places in %, without the ticks and the margin of all rows."""
+    marks = {mark.attrib["class"]: re.findall(r"[\d.]+%", mark.attrib["style"]) for mark in cell.iter("i")}
+    return {name: tuple(at) or None for name, at in marks.items() if name not in ("tick", "inside")}
+
+
+def test_a_table_holds_no_markup_of_its_cells() -> None:
     name = f"{HOSTILE}<b>bold</b>"
-    figure = interval_figure([Row(name, name, 0.9, 0.8, 1.0)], CRITERIA)
-    strings = "".join(map(str, _strings(figure.to_plotly_json())))
-    assert "script&gt;" in strings
-    assert "<script" not in strings
-    assert "<b>" not in strings
-    assert not set("\x1b\x07\u202e") & set(strings)
+    html = table_html([{name: name}], name, Plot([Row(name, name, 0.9, 0.8, 1.0)], CRITERIA))
+    assert "script&gt;" in html
+    assert not {"<script", "<b>", "\x1b", "\x07", "\u202e"} & {part for part in re.split(r"(<\w+>?|.)", html) if part}
 
 
-def _strings(value: Any) -> list[str]:
-    if isinstance(value, dict):
-        value = list(value.values())
-    if isinstance(value, list | tuple):
-        return [string for each in value for string in _strings(each)]
-    return [value] if isinstance(value, str) else []
+def test_the_end_of_a_prompt_is_what_was_asked() -> None:
+    turn = "<|im_start|>system\nBe short.<|im_end|>\n<|im_start|>user\none\ntwo\n\nthree<|im_end|>\n"
+    assert last_lines(f"{turn}<|im_start|>assistant\n<think>\n\n</think>\n\n") == "…one\ntwo\nthree"
+    assert last_lines("Which?") == "Which?"
+
+
+def test_the_same_token_after_the_same_text_is_listed_once() -> None:
+    worst = [worst_token(place, forward_kl=9.0 - place, before="the ", text="x") for place in range(3)]
+    other = worst_token(9, forward_kl=1.0, before="a ", text="x")
+    assert by_context([worst[0], other, *worst[1:]]) == [worst, [other]]
 
 
 def test_missing_score_is_not_a_wrong_answer() -> None:

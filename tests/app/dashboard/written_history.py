@@ -201,7 +201,7 @@ def record(
 def worst_token(index: int, **fields: Any) -> WorstToken:
     figures = {"reference_entropy": 0.5, "reference_logprob": -0.1, "branch_logprob": -9.0, "top1_rank": 3}
     words = {"before": "the ", "text": f"word {index}", "after": " after", "document": "d", "slice": "czech"}
-    return WorstToken(index=index, **(figures | words | fields))
+    return WorstToken(index=index, **(figures | words | {"kind": "word"} | fields))
 
 
 def write_history(path: Path) -> dict[str, RunRecord]:
