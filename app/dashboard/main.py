@@ -41,6 +41,7 @@ def main() -> None:
             ],
             "One branch": [
                 st.Page("views/branch.py", title="Branch", icon=":material/show_chart:", url_path="branch"),
+                st.Page("views/drift.py", title="Drift", icon=":material/timeline:", url_path="drift"),
             ],
             "One run": [
                 st.Page("views/run.py", title="Run", icon=":material/rule:", url_path="run"),

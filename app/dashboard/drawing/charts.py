@@ -14,12 +14,11 @@ from q36eval.reports.plots import BLUE, GREY
 from q36eval.reports.text import number
 
 MARGINS = {"l": 10, "r": 10, "t": 40, "b": 10}
-LEGEND = {"orientation": "h", "y": 1.0, "yanchor": "bottom"}
 BINS_PER_DECADE = 8
 SMALLEST_DRAWN = 1e-12
 """Divergences below it are rounding; they and exact zeros share the first bar."""
 
-MOST_TICKS = 4  # so many dates stand side by side on a phone
+MOST_TICKS = 3  # so many dates stand side by side in a small chart
 
 
 def histogram_figure(divergences: NDArray[np.float64], marks: dict[str, float | None]) -> go.Figure:
@@ -92,9 +91,9 @@ def drift_figure(metric: MetricDrift) -> go.Figure:
             figure.add_vline(x=places[point.run_id], line={"color": AMBER, "width": 1.5, "dash": "dot"})
     ticks = list(range(len(points)))[::-1][:: max(1, -(-len(points) // MOST_TICKS))]
     labels = [f"{points[place].started:%Y-%m-%d<br>%H:%M}" for place in ticks]
-    figure.update_xaxes(tickvals=ticks, ticktext=labels, tickangle=0, title="start of the run, UTC")
-    figure.update_yaxes(title=f"effect, {figure_text(metric.unit)}", automargin=True)
-    figure.update_layout(height=320, margin=MARGINS, legend=LEGEND, showlegend=True)
+    figure.update_xaxes(tickvals=ticks, ticktext=labels, tickangle=0)
+    figure.update_yaxes(title=figure_text(metric.unit), automargin=True, nticks=4)
+    figure.update_layout(height=190, margin=MARGINS | {"t": 10}, showlegend=False)
     return figure
 
 

@@ -150,6 +150,22 @@ def named_branch(keys: Sequence[BranchKey]) -> BranchKey | None:
     return fit[0]
 
 
+def choose_branch(reader: Reader) -> BranchKey:
+    """A branch chosen by the address, else the one last looked at, else the first; the address then names it."""
+    keys = sorted((of.family, of.branch) for of in reader.history.branches())
+    chosen = named_branch(keys) or st.session_state.get("branch_last", keys[0])
+    st.session_state["branch_branch"] = chosen if chosen in keys else keys[0]
+
+    def follow() -> None:
+        st.query_params["family"], st.query_params["branch"] = st.session_state["branch_branch"]
+
+    key: BranchKey = st.selectbox("Branch", keys, key="branch_branch", format_func=branch_label, on_change=follow)
+    st.query_params["family"], st.query_params["branch"] = key
+    st.session_state["branch_last"] = key
+    name_tab(key[1], f"family {key[0]}")
+    return key
+
+
 def newest_runs(reader: Reader, key: BranchKey, limit: int = RUNS_OFFERED) -> list[RunSummary]:
     """The newest runs of a branch as lines, newest first."""
     return reader.history.summaries(RunFilter(family=key[0], branch=key[1]), limit=limit)

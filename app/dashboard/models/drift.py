@@ -1,6 +1,7 @@
 """What the branch page says of drift. Pure."""
 
 from collections import Counter
+from collections.abc import Sequence
 
 from q36eval.drift import ALPHA, BranchDrift, DriftState, MetricDrift
 
@@ -23,9 +24,25 @@ def state_label(state: DriftState, worse: bool) -> tuple[str, str]:
 
 
 def in_order(drift: BranchDrift) -> list[MetricDrift]:
-    """What drifts for the worse first, then whatever is not stable."""
-    order = list(STATE_LABELS)
-    return sorted(drift.metrics, key=lambda one: (not one.watched, order.index(one.state), not one.worse, one.key))
+    """The KL over everything, then what drifts for the worse, then whatever is not stable."""
+    order, first = list(STATE_LABELS), "kl.kl_divergence[all]"
+    return sorted(
+        drift.metrics,
+        key=lambda one: (not one.watched, one.key != first, order.index(one.state), not one.worse, one.key),
+    )
+
+
+def comparable(metric: MetricDrift) -> int:
+    """How many runs of a metric compare with the blessed one, or with the newest where none is blessed."""
+    return sum(not point.apart for point in metric.points)
+
+
+def needed_words(metrics: Sequence[MetricDrift]) -> str | None:
+    """How many more runs it takes until there is something to follow; None where two compare."""
+    most = max(map(comparable, metrics), default=0)
+    if most > 1:
+        return None
+    return f"Drift needs {2 - most} more comparable run{'s' * (most == 0)}: the same suite, reference and engine."
 
 
 def since_run(drift: BranchDrift) -> str | None:

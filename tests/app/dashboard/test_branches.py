@@ -126,11 +126,23 @@ def test_branch_page_says_where_the_branch_stands_and_lists_its_runs(visit: Visi
     app = visit(path, "branch", family="sandbox", branch="fp8-head")
     text = shown(app)
     assert f"★ Blessed run {runs['blessed'].id}, by Jana" in text
-    assert "paired with the blessed one" in text
     listed = "\n".join(links(app))
     assert all(runs[name].id in listed for name in ("first", "blessed", "pass"))
-    app = visit(path, "branch", family="sandbox", branch="fp8-head", metric="nope")
-    assert len(app.get("plotly_chart")) == 1
+
+
+@pytest.mark.long
+def test_drift_is_one_page_of_small_charts(visit: Visit, written: Written) -> None:
+    """KL over everything first; one run of a branch is no drift, and no chart."""
+    path, runs = written
+    app = visit(path, "drift", family="sandbox", branch="fp8-head", metric="nope")
+    judged = [each for each in runs["pass"].report.criteria if each.margin.kind != "max_count"]
+    assert len(app.get("plotly_chart")) >= len(judged)
+    titles = [element.value for element in app.markdown if element.value.startswith("**")]
+    assert titles[0].startswith("**KL")
+    assert "paired with the blessed one" in shown(app)
+    app = visit(path, "drift", family="sandbox", branch="int2-experts")
+    assert app.info[0].value.startswith("Drift needs 1 more comparable run:")
+    assert not app.get("plotly_chart")
 
 
 def test_a_run_that_was_begun_earlier_and_ends_later_is_drawn(tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ from q36eval.token_files import WORST, write_worst
 Visit = Callable[..., Any]
 Written = tuple[Path, dict[str, Any]]
 VIEWS = Path(__file__).parents[3] / "app" / "dashboard" / "views"
-PAGES = ("overview", "run", "kl", "evals", "branch", "canaries")
+PAGES = ("overview", "run", "kl", "evals", "branch", "drift", "canaries")
 BRANCH = "fp8; touch /tmp/owned"
 
 
