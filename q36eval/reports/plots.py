@@ -1,21 +1,18 @@
-"""Rows of the figures of reports and pages, and the SVG of the HTML report: Matplotlib's, without script or style."""
+"""Rows of the figures of reports and pages, and the SVG of the HTML report, without script or style."""
 
-import io
-import logging
 import math
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from markupsafe import Markup
 
 from q36eval.gate.noise import floor_metric
 from q36eval.gate.report import UNMEASURED, CriterionResult, GateReport
-from q36eval.inert_text import html, plain
+from q36eval.inert_text import html
 from q36eval.records import Clusters, Direction, Measurement, ProbeName
 from q36eval.reports.evals_figures import SUITE, EvalsFigures, GroupFigures, percent, recovery_words
 from q36eval.reports.story import worst_first
+from q36eval.reports.templates import render
 from q36eval.reports.text import figure_text, margin_text, number, verdict_text
 
 MOST_ROWS = 20
@@ -34,7 +31,7 @@ COLOURS = {
     "NOT_MEASURED": "#9468d6",
     "NOT_JUDGED": "#868c96",
 }
-BLUE, GREY, BAND = "#3b7dd8", "#8a8f98", "#2e9e5b18"
+BLUE, GREY = "#3b7dd8", "#8a8f98"
 """All are clear on white and on dark grey; the page's style sheet colours words."""
 
 WIDTH, LEFT, RIGHT, ROW = 1080, 300, 710, 28
@@ -69,6 +66,13 @@ class Axis:
     ticks: Mapping[float, str]
     title: str
     log: bool = False
+
+    def share(self, value: float) -> float:
+        """How far along the axis a value lies, from 0 to 1; at an end where it lies beyond."""
+        low, high, at = self.low, self.high, min(max(value, self.low), self.high)
+        if self.log:
+            low, high, at = math.log(low), math.log(high), math.log(at)
+        return (at - low) / (high - low)
 
 
 def criteria_rows(report: GateReport) -> list[Row]:
@@ -259,72 +263,16 @@ def _colour(judged: CriterionResult | None) -> str:
 
 def _figure(title: str, summary: str, rows: Sequence[Row], axis: Axis, margin: float | None = None) -> Markup:
     """Rows against one axis; a screen reader reads title and `summary`. Nothing without rows."""
-    label = f'<svg role="img" aria-label="{html(f"{title}. {summary}")}" '
-    return Markup(draw(rows, axis, margin).replace("<svg ", label, 1)) if rows else Markup()
+    return draw(rows, axis, margin, f"{title}. {summary}") if rows else Markup()
 
 
-def draw(rows: Sequence[Row], axis: Axis, margin: float | None = None) -> str:
-    """Rows against one axis as an SVG element; `margin` is one limit for all, the side left of it is tinted."""
-    logging.getLogger("matplotlib").setLevel(logging.ERROR)  # where it keeps its fonts is no news for a pipeline's log
-    from matplotlib import rc_context
-    from matplotlib.figure import Figure
+def draw(rows: Sequence[Row], axis: Axis, margin: float | None = None, label: str = "") -> Markup:
+    """Rows against one axis as an SVG element: a dot at the value, a bar over the interval, an arrow where that runs
+    over an end of the axis. `margin` is one limit for all, the side left of it is tinted."""
 
-    height = ROW * len(rows) + 40
-    settings = {"svg.fonttype": "none", "svg.hashsalt": "q36eval", "text.parse_math": False, "font.size": 12}
-    with rc_context({**settings, "font.sans-serif": ["DejaVu Sans"]}):
-        figure = Figure(figsize=(WIDTH / 72, height / 72), dpi=72)
-        plot = figure.add_axes((LEFT / WIDTH, 0.0, (RIGHT - LEFT) / WIDTH, 1 - 30 / height))
-        plot.set(xscale="log" if axis.log else "linear", xlim=(axis.low, axis.high), ylim=(len(rows) - 0.3, -0.7))
-        plot.set_xticks(list(axis.ticks), list(axis.ticks.values()))
-        plot.minorticks_off()
-        plot.tick_params(length=0, labelsize=11, labelcolor=GREY, top=False, labeltop=True, labelbottom=False)
-        plot.set_yticks([])
-        plot.grid(axis="x", color=GREY, alpha=0.4, linewidth=0.8, clip_on=False)
-        for spine in plot.spines.values():
-            spine.set_visible(False)
-        side: dict[str, Any] = {"transform": plot.get_yaxis_transform(), "va": "center", "clip_on": False}
-        plot.text(1.16, -0.95, axis.title, size=11, color=GREY, **side)
-        if margin is not None:
-            plot.axvspan(axis.low, margin, color=BAND, linewidth=0, clip_on=False)
-            plot.axvline(margin, color=GREY, linestyle="dashed", clip_on=False)
-        for place, row in enumerate(rows):
-            _draw(plot, place, row, axis)
-            plot.text(-0.03, place - (0.16 if row.below else 0), plain(row.name, 46), ha="right", weight="bold", **side)
-            plot.text(-0.03, place + 0.26, plain(row.below, 46), ha="right", size=10, color=GREY, **side)
-            plot.text(1.03, place, plain(row.words, 70), **side)
-        written = io.StringIO()
-        figure.savefig(written, format="svg", transparent=True, metadata={"Date": None, "Creator": None})
-    return _without_style(written.getvalue())
+    def x(value: float) -> float:
+        return round(LEFT + (RIGHT - LEFT) * axis.share(value), 2)
 
-
-def _draw(plot: Any, place: int, row: Row, axis: Axis) -> None:
-    """A dot at the value, or at the end of the axis; a bar between finite bounds, an arrow where it goes on."""
-    bounds = (row.lower, row.upper)
-    if any(map(math.isfinite, bounds)) and not any(map(math.isnan, bounds)):
-        low, high = (min(max(bound, axis.low), axis.high) for bound in bounds)
-        plot.hlines(place, low, high, color=row.colour, linewidth=3, clip_on=False)
-        if row.lower < axis.low:
-            plot.plot(axis.low, place, "<", color=row.colour, clip_on=False)
-        if row.upper > axis.high:
-            plot.plot(axis.high, place, ">", color=row.colour, clip_on=False)
-    if math.isfinite(row.value):
-        plot.plot(min(max(row.value, axis.low), axis.high), place, "o", color=row.colour, clip_on=False)
-    for x, style, half in ((row.limit, "dashed", 0.4), (row.floor, "solid", 0.2)):
-        if x is not None and axis.low <= x <= axis.high:
-            plot.vlines(x, place - half, place + half, color=GREY, linestyle=style, clip_on=False)
-
-
-def _without_style(svg: str) -> str:
-    """The element alone. What its style attributes say becomes attributes, which the page's policy allows."""
-    view = f'<svg xmlns="http://www.w3.org/2000/svg" xmlns:xlink="http://www.w3.org/1999/xlink" {_VIEW.search(svg)[0]}>'  # type: ignore[index]
-    drawn = re.sub(r' id="(?!m[0-9a-f]+")[^"]*"', "", svg[svg.index("<g id") :])
-    drawn = re.sub(r"\s*<defs>\s*<clipPath.*?</defs>", "", drawn, flags=re.DOTALL)
-    return view + re.sub(r' style="([^"]*)"', lambda found: _attributes(found[1]), drawn).strip()
-
-
-_VIEW = re.compile(r'viewBox="[^"]*"')
-
-
-def _attributes(style: str) -> str:
-    pairs = (pair.partition(":") for pair in style.split(";") if pair.strip())
-    return "".join(f' {name.strip()}="{value.strip()}"' for name, _, value in pairs)
+    frame = {"width": WIDTH, "height": ROW * len(rows) + 44, "left": LEFT, "right": RIGHT, "row_height": ROW}
+    given = {"rows": rows, "axis": axis, "margin": margin, "label": label, "x": x, "finite": math.isfinite}
+    return Markup(render("rows.svg.j2", html, **frame, **given, grey=GREY))

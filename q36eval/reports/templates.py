@@ -10,23 +10,25 @@ from markupsafe import Markup
 
 from q36eval.inert_text import SENTENCE
 
+FOLDER = Path(__file__).parent
 
-def render(name: str, escape: Callable[..., str], /, **values: Any) -> str:
-    """A template of this folder with these values.
+
+def render(name: str, escape: Callable[..., str], folder: Path = FOLDER, /, **values: Any) -> str:
+    """A template of a folder with these values.
 
     `escape` makes text harmless: every printed value that is not `Markup` passes it; `value|long` allows a sentence's
-    length.
+    length, `value|cut(N)` that of a label.
     """
-    return _environment(escape).get_template(name).render(**values)
+    return _environment(escape, folder).get_template(name).render(**values)
 
 
 @cache
-def _environment(escape: Callable[..., str]) -> Environment:
+def _environment(escape: Callable[..., str], folder: Path) -> Environment:
     def harmless(value: Any, **limits: int) -> Markup:
         return value if isinstance(value, Markup) else Markup(escape(str(value), **limits))
 
     environment = Environment(
-        loader=FileSystemLoader(Path(__file__).parent),
+        loader=FileSystemLoader(folder),
         undefined=StrictUndefined,
         autoescape=True,
         finalize=harmless,
@@ -35,5 +37,6 @@ def _environment(escape: Callable[..., str]) -> Environment:
         keep_trailing_newline=True,
     )
     environment.filters["long"] = lambda value: harmless(value, limit=SENTENCE)
+    environment.filters["cut"] = lambda value, most: harmless(value, limit=most)
     environment.filters["each"] = lambda values: [harmless(value) for value in values]
     return environment

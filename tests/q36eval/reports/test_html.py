@@ -53,8 +53,8 @@ def test_flips_are_counted_as_items_are_and_a_figure_draws_one_bar_per_row() -> 
     svg = ET.fromstring(draw(rows, axis, 0.8))
     words = [node.text for node in svg.iter(f"{SVG}text")]
     assert {"$a$ <b>", "c", "w", "share"} <= set(words)
-    uses = [float(node.get("x", "nan")) for node in svg.iter(f"{SVG}use")]
-    assert uses == pytest.approx([RIGHT, (LEFT + RIGHT) / 2]), "an arrow at the end, a dot at the value"
+    assert [node.get("class") for node in svg.iter(f"{SVG}path") if "class" in node.attrib] == ["right"]
+    assert [float(node.get("cx", "nan")) for node in svg.iter(f"{SVG}circle")] == [(LEFT + RIGHT) / 2]
     assert not [node for node in svg.iter() if "style" in node.attrib]
 
 
