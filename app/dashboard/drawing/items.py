@@ -1,17 +1,18 @@
 """One item of canaries or evals: the end of its prompt, both answers side by side, and what is wrong with either."""
 
-from html import escape
-
 import streamlit as st
 
-from q36eval.app.dashboard.drawing.side_by_side import side_by_side
-from q36eval.app.dashboard.escape import block, label, line
+from q36eval.app.dashboard.drawing.side_by_side import block_html, side_by_side
+from q36eval.app.dashboard.drawing.tables import FOLDER
+from q36eval.app.dashboard.escape import label
 from q36eval.app.figures.answers import diff_pieces, last_lines, shortened
 from q36eval.app.figures.canary_items import choices, faults, margin_words, outcome_label, parting_words
 from q36eval.app.figures.deciding_answers import item_name
 from q36eval.app.figures.evals import answer_choices, flip_words
 from q36eval.history import RunRecord
+from q36eval.inert_text import html
 from q36eval.records import Answer, ItemOutcome, ProbeName
+from q36eval.reports.templates import render
 
 
 def draw_item(item: ItemOutcome, run: RunRecord, *, required: bool = False) -> None:
@@ -37,7 +38,7 @@ def draw_item(item: ItemOutcome, run: RunRecord, *, required: bool = False) -> N
                     icon=":material/rate_review:",
                     query_params={"run": run.id, **({"waive": item.group} if of_canary else {})},
                 )
-        st.html(_asked(item))
+        _draw_asked(item)
         titles = (
             f"Reference: {_score_words(item.reference, 'reference')}",
             f"Branch: {_score_words(item.branch, 'branch')}",
@@ -49,16 +50,11 @@ def draw_item(item: ItemOutcome, run: RunRecord, *, required: bool = False) -> N
         _draw_notes(item, of_canary)
 
 
-def _asked(item: ItemOutcome) -> str:
+def _draw_asked(item: ItemOutcome) -> None:
     """The last lines of the prompt; a click shows all of it with the expected answer."""
-    whole = "".join(
-        f"<p>{title}</p><pre>{escape(block(shortened(text)))}</pre>"
-        for title, text in (("The whole prompt", item.prompt), ("Expected", item.expected))
-        if text is not None
-    )
-    end = escape(block(last_lines(item.prompt or "")))
-    summary = f"<summary><span>Prompt</span><pre>{end}</pre></summary>"
-    return f'<div class="q36-prompt"><details>{summary}{whole}</details></div>'
+    whole = None if item.prompt is None else shortened(item.prompt)
+    texts, end = (("The whole prompt", whole), ("Expected", item.expected)), last_lines(item.prompt or "")
+    st.html(render("asked.html.j2", html, FOLDER, texts=texts, end=end, block=block_html))
 
 
 def _draw_notes(item: ItemOutcome, of_canary: bool) -> None:
@@ -66,8 +62,7 @@ def _draw_notes(item: ItemOutcome, of_canary: bool) -> None:
     sides = (("Reference", item.reference), ("Branch", item.branch))
     notes = [(f"✗ {side}: {words}", source) for side, answer in sides for words, source in faults(answer)]
     notes.append(("", (margin_words(item) or "") if of_canary else flip_words(item)))
-    shown = [f"<p>{escape(line(words))} <small>{escape(line(source))}</small></p>" for words, source in notes]
-    st.html(f'<div class="q36-notes">{"".join(shown)}</div>')
+    st.html(render("notes.html.j2", html, FOLDER, notes=notes))
 
 
 def _score_words(answer: Answer, side: str) -> str:

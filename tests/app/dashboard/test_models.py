@@ -52,11 +52,11 @@ def test_a_bar_ends_at_the_axis_and_few_tokens_draw_none() -> None:
         for each in ET.fromstring(table_html(cells, HOSTILE, plot)).iter("td")
         if "plot" in str(each.attrib)
     ]
-    assert drawn[0] == {"bar": ("10.00%", "90.00%"), "right": None, "dot": ("25.00%",), "limit": ("50.00%",)}
+    assert drawn[0] == {"bar": ("10.00%", "100%", "100.00%"), "right": None, "dot": ("25.00%",), "limit": ("50.00%",)}
     assert drawn[1] == {}
-    assert drawn[2] == {"bar": ("0.00%", "100.00%"), "left": None, "right": None, "floor": ("5.00%",)}
+    assert drawn[2] == {"bar": ("0.00%", "100%", "100.00%"), "left": None, "right": None, "floor": ("5.00%",)}
     assert drawn[3] == {"dot hollow": ("50.00%",)}
-    assert Plot(rows, decades(rows[:1], "KL")).place(1.0) == 50.0
+    assert decades(rows[:1], "KL").share(1.0) == pytest.approx(0.5)
 
 
 def _marks(cell: ET.Element) -> dict[str, tuple[str, ...] | None]:
