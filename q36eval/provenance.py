@@ -15,6 +15,8 @@ CHANGED = "changed"
 OPTIONS = "options"
 """Where a run's provenance keeps the gate's options, by the parameter's name. They may hold paths of this machine, so
 that no report shows them."""
+STORED = "stored_weights"
+"""Where a run's provenance keeps the size of the branch's weights: `bytes`, with scales, and `values`, the numbers."""
 OTHER_REPOSITORY = ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_COMMON_DIR", "GIT_OBJECT_DIRECTORY")
 """What git hands to a hook: with these it would tell of the repository that the hook is run for."""
 

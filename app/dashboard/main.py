@@ -37,6 +37,7 @@ def main() -> None:
             "All branches": [
                 st.Page("views/overview.py", title="Overview", icon=":material/grid_view:", default=True),
                 st.Page("views/review.py", title="Review", icon=":material/rate_review:", url_path="review"),
+                st.Page("views/sizes.py", title="KL and size", icon=":material/scatter_plot:", url_path="sizes"),
                 st.Page("views/compare.py", title="Compare", icon=":material/compare_arrows:", url_path="compare"),
             ],
             "One branch": [

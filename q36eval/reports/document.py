@@ -17,6 +17,7 @@ from q36eval.reports import story
 from q36eval.reports.deciding_answers import MOST, DecidingAnswer
 from q36eval.reports.evals_figures import EvalsFigures, effective_lengths, effective_words, recovery_asked
 from q36eval.reports.next_step import NOTHING_SINCE, NextStep, Since, next_steps
+from q36eval.reports.size_plot import SizedBranch
 from q36eval.reports.text import (
     ADVISORY_NOTE,
     COLUMNS,
@@ -115,7 +116,8 @@ class Document:
     `measurements` are the run's; without them only what the policy judges is reported. `answers` show why it did not
     pass. `since` is what people did about the run since it was decided, `superseded` how its branch stands now where a
     PASS ships nothing any more. `layer` says whether the checkpoint or the engine is at fault, None where that is not
-    asked. `largest_loss` says of which canary most answers were lost.
+    asked. `largest_loss` says of which canary most answers were lost; `sizes` are the branches of its family that
+    compare with it, itself included.
     """
 
     report: GateReport
@@ -126,6 +128,7 @@ class Document:
     superseded: str | None = None
     layer: LayerAtFault | None = None
     largest_loss: str = ""
+    sizes: Sequence[SizedBranch] = ()
 
     @property
     def subject(self) -> str:

@@ -11,6 +11,7 @@ from q36eval.inert_text import block, html
 from q36eval.reports.deciding_answers import ANSWERS_TITLE
 from q36eval.reports.document import Document
 from q36eval.reports.plots import MARK, MOST_ROWS, MOST_SLICES, criteria_plot, flips_plot, kl_plot, recovery_plot
+from q36eval.reports.size_plot import TITLES, size_plot
 from q36eval.reports.templates import render
 from q36eval.reports.text import COLUMNS, NUMERIC, verdict_text
 
@@ -32,6 +33,8 @@ def to_html(document: Document) -> str:
         kl_plot=kl_plot,
         recovery_plot=recovery_plot,
         flips_plot=flips_plot,
+        size_plot=size_plot,
+        size_titles=TITLES,
         most_rows=MOST_ROWS,
         most_slices=MOST_SLICES,
         provenance=document.provenance,

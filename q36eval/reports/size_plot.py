@@ -17,7 +17,7 @@ TITLES: dict[Size, str] = {"GiB": "size of the weights, GiB", "bits": "bits per 
 FRAME = {"width": 500, "height": 340, "left": 54, "right": 490, "top": 40, "bottom": 290}
 """Pixels: the size of the plot, and where its axes begin and end."""
 Box = tuple[float, float, float, float]
-LABEL, LETTER, LINE = 24, 7.4, 14
+LABEL, LETTER, LINE = 24, 8.2, 14
 """Characters of a name at most, and the pixels of one and of a line."""
 
 

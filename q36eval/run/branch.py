@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from q36eval.chat import TemplateLimitError
 from q36eval.chat.declared_template import TEMPLATE, DeclaredTemplate, prompts_of, recorded_template
@@ -18,6 +18,7 @@ from q36eval.gate.margins import QUANTIZED_TENSORS, margins_held
 from q36eval.history import EventKind, History, RunRecord
 from q36eval.history.records import REFERENCE_ANSWERS
 from q36eval.probes import Captures, OwnPrompts, Probe, Progress, Sink
+from q36eval.provenance import STORED
 from q36eval.records import DeploymentIdentity, ItemOutcome, Measurement, ProbeFailure, ProbeName
 from q36eval.run.capture import PASSES, ReferenceAnswers
 from q36eval.run.floor import FloorKeeper
@@ -133,6 +134,8 @@ class Running:
         started = time.monotonic()
         inspection = _inspect(self.request)
         self.timings[WEIGHTS_STAGE] = time.monotonic() - started
+        if inspection is not None and inspection.coverage:
+            self._record({STORED: inspection.stored})
         damage = [] if inspection is None else inspection.blocking_in(Section.INTEGRITY)
         if inspection is not None and (damage or self._decided_by(inspection)):
             self._stop_at_weights(inspection, damage[0].message if damage else None)
@@ -222,8 +225,7 @@ class Running:
         losses = judge_worse_scales(branch, self.deployment, self.texts)
         if losses is not None:
             self._judged_scales = losses.judged
-            run = self.history.get_run(self.run.id)
-            self.history.update_run(self.run.id, provenance=run.provenance | {CACHE_SCALES: str(losses)})
+            self._record({CACHE_SCALES: str(losses)})
             self.progress.stage(str(losses), 0)
         self._note_batches(branch)
         self._note_workers(branch)
@@ -231,16 +233,20 @@ class Running:
         self.timings[SET_UP] = time.monotonic() - started
         return True
 
+    def _record(self, facts: dict[str, Any]) -> None:
+        """Add to the run's provenance."""
+        made = self.history.get_run(self.run.id).provenance
+        self.history.update_run(self.run.id, provenance=made | facts)
+
     def _note_batches(self, branch: Engine) -> None:
         """Say what is computed together, and whether the run was begun otherwise."""
         plan = branch.batches()
         if plan is None:
             return
         self.progress.note(batches_line(plan))
-        now, run = limits(plan), self.history.get_run(self.run.id)
-        begun = run.provenance.get(BATCHES)
+        now, begun = limits(plan), self.history.get_run(self.run.id).provenance.get(BATCHES)
         if begun is None:
-            self.history.update_run(self.run.id, provenance=run.provenance | {BATCHES: now})
+            self._record({BATCHES: now})
         elif begun != now:
             self._told(other_batches(begun, now))
 
@@ -250,7 +256,7 @@ class Running:
             return
         run = self.history.get_run(self.run.id)
         spread = [*run.provenance.get(WORKERS, ()), dict(branch.spread)]
-        self.history.update_run(self.run.id, provenance=run.provenance | {WORKERS: spread})
+        self._record({WORKERS: spread})
         nodes = ", ".join(f"{count} on {node}" for node, count in branch.spread["nodes"].items())
         self.progress.note(f"Workers: {nodes}")
 
@@ -362,16 +368,13 @@ class Running:
             policy = margins_held(policy, known).policy
 
         def keep_prompts(by_probe: Mapping[ProbeName, OwnPrompts]) -> None:
-            run = self.history.get_run(self.run.id)
             figures = {
                 probe.value: prompts_of(own.prompts, own.differing, own.unwritten, own.first)
                 for probe, own in by_probe.items()
             }
             assert template is not None, "it was declared"
             rendered = template.model_copy(update={"prompts": figures})
-            self.history.update_run(
-                self.run.id, provenance=run.provenance | {TEMPLATE: rendered.model_dump(mode="json")}
-            )
+            self._record({TEMPLATE: rendered.model_dump(mode="json")})
 
         template = self._template()
         tokenizer = self._branch().tokenizer if reference.tokenizer is None else reference.tokenizer()
@@ -432,8 +435,7 @@ class Running:
             asked = sorted(self._asked.first.get(name, ()))  # how many rounds followed hangs on the branch
             keys = [key for item in asked for key in (item, item + SECOND) if key in capture]
             known[name.value] = f"{json_sha256(asked)[:16]}:{capture.content_sha256(keys)}"
-        run = self.history.get_run(self.run.id)
-        self.history.update_run(self.run.id, provenance=run.provenance | {REFERENCE_ANSWERS: known})
+        self._record({REFERENCE_ANSWERS: known})
 
     def _write(self, measurements: Sequence[Measurement]) -> None:
         for measurement in measurements:

@@ -107,6 +107,12 @@ class Inspection(Record):
     unbounded_weights: int = 0
 
     @property
+    def stored(self) -> dict[str, int]:
+        """The size of all weights whose shape is known: their `bytes`, scales included, and `values`, the numbers."""
+        rows = self.coverage
+        return {"bytes": sum(row.stored_bytes for row in rows), "values": sum(row.values for row in rows)}
+
+    @property
     def quantized_share(self) -> float | None:
         """The share of the parameters that are stored quantized; None where coverage is not known."""
         total = sum(row.values for row in self.coverage)

@@ -152,19 +152,19 @@ def write_run(
     without: ProbeName | None = None,
     engine_version: str = "5.17.0",
     stopped: bool = False,
+    **about: Any,
 ) -> RunRecord:
     """One gate run, measured, judged and finished; `without` names a probe that crashed, `stopped` is one that stopped
-    after the required prompts."""
+    after the required prompts. `about` is what it was started with instead."""
     policy = read_policy(POLICY)
-    run = history.start_run(
-        family="sandbox",
-        branch=branch,
-        identity=identity("d" if damage else "a", engine_version=engine_version),
-        reference_identity=identity("a"),
-        policy=policy,
-        suites={name.value: f"suite-{name}" for name in ProbeName},
-        provenance={"git_commit": "abc123", "git_dirty": True, "packages": {"torch": "2.13.0"}},
-    )
+    usual = {
+        "identity": identity("d" if damage else "a", engine_version=engine_version),
+        "reference_identity": identity("a"),
+        "policy": policy,
+        "suites": {name.value: f"suite-{name}" for name in ProbeName},
+        "provenance": {"git_commit": "abc123", "git_dirty": True, "packages": {"torch": "2.13.0"}},
+    }
+    run = history.start_run(family="sandbox", branch=branch, **(usual | about))
     items = canary_items(n_items, damage)
     found = [flips_named(m, items) for m in evidence(policy, damage, seed) if m.probe is not without]
     failures, stages = [], []
