@@ -146,7 +146,6 @@ def document_of(run: "RunRecord", history: "History") -> "Document":
     from q36eval.app.figures.deciding_answers import deciding_answer, deciding_items, largest_loss, since_decided
     from q36eval.app.figures.layer_at_fault import layer_of
     from q36eval.app.figures.sizes import family_sizes
-    from q36eval.canaries.outcomes import question_name
     from q36eval.reports import Document
 
     if run.report is None:
@@ -154,7 +153,7 @@ def document_of(run: "RunRecord", history: "History") -> "Document":
             "run-without-verdict", f"Run {run.id} has no verdict to report; it is {run.state} and only measured."
         )
     measurements, since = history.measurements(run.id), since_decided(history, run)
-    required, items = CanaryLanes.of(measurements).required, deciding_items(history, run)
-    answers = tuple(deciding_answer(item, question_name(item) in required) for item in items)
+    lanes = CanaryLanes.of(measurements)
+    answers = tuple(deciding_answer(item, lanes.requires(item)) for item in deciding_items(history, run))
     layer, loss, sizes = layer_of(history, run), largest_loss(history, run), family_sizes(history, run).branches
     return Document(run.report, run, measurements, answers, since, layer=layer, largest_loss=loss, sizes=sizes)

@@ -189,7 +189,7 @@ def test_queue_has_what_waits_and_the_address_of_a_server_no_password(visit: Vis
     rows = Standings(Reader(path).history, now).all()
     assert [row.of.branch for row in queue(rows, now)] == ["int2-experts", "main"]
     app = visit(path, "review")
-    assert "Failed: Must-pass prompts (chat and prose)" in shown(app)
+    assert "Failed: Required prompts (chat and prose)" in shown(app)
     assert shown_source("postgresql+psycopg://eva:secret@db.example.org:5432/q36?password=x") == (
         "postgresql://db.example.org/q36"
     )
