@@ -9,7 +9,7 @@ import streamlit as st
 
 from q36eval.app.dashboard.launch_options import Started, file_of
 from q36eval.app.figures.canary_lanes import CanaryLanes
-from q36eval.app.figures.deciding_answers import deciding_items
+from q36eval.app.figures.deciding_answers import deciding_items, largest_loss
 from q36eval.config.paths import Paths
 from q36eval.drift import BranchDrift, MetricDrift
 from q36eval.history import History, RunRecord, RunState
@@ -81,9 +81,9 @@ class Reader:
         """Which canaries the run's lanes hold, and which required prompts count as flipped."""
         return CanaryLanes.of(self.measurements(run))
 
-    def deciding(self, run: RunRecord) -> list[ItemOutcome]:
-        """The items that show best why a run did not pass."""
-        return self._kept(f"deciding {_state_of(run)}", lambda h: deciding_items(h, run))
+    def deciding(self, run: RunRecord) -> tuple[list[ItemOutcome], str]:
+        """The items that show best why a run did not pass, and its largest loss."""
+        return self._kept(f"deciding {_state_of(run)}", lambda h: (deciding_items(h, run), largest_loss(h, run)))
 
     def alive(self, run_id: str) -> bool | None:
         """Whether the process that measures a run lives; None where it is not of this machine's state."""

@@ -58,6 +58,7 @@ def draw() -> None:
         layer, since = layer_of(reader.history, run), since_decided(reader.history, run)
         document = Document(run.report, run, reader.measurements(run), since=since, layer=layer)
         draw_standing_beside(reader, run)
+        _draw_section(document.findings)
         _draw_answers(reader, run)
         _draw_decided(document, run)
         _draw_links(run)
@@ -131,9 +132,10 @@ def _draw_criterion(result: CriterionResult, text: str, run: RunRecord) -> None:
 
 def _draw_answers(reader: Reader, run: RunRecord) -> None:
     """The prompts that show best why it did not pass, before any figure."""
-    items = reader.deciding(run)
+    items, loss = reader.deciding(run)
     if items:
         st.subheader(ANSWERS_TITLE, anchor=False)
+        st.text(line(loss))
     for item in items:
         draw_item(item, run, required=reader.canary_lanes(run).requires(item))
 
