@@ -58,7 +58,7 @@ def draw() -> None:
         layer, since = layer_of(reader.history, run), since_decided(reader.history, run)
         document = Document(run.report, run, reader.measurements(run), since=since, layer=layer)
         draw_standing_beside(reader, run)
-        _draw_section(document.findings)
+        _draw_section(document.findings, expanded=True)
         _draw_answers(reader, run)
         _draw_decided(document, run)
         _draw_links(run)
@@ -140,9 +140,9 @@ def _draw_answers(reader: Reader, run: RunRecord) -> None:
         draw_item(item, run, required=reader.canary_lanes(run).requires(item))
 
 
-def _draw_section(section: Section) -> None:
+def _draw_section(section: Section, *, expanded: bool = False) -> None:
     if section.entries:
-        with st.expander(f"{section.title} ({len(section.entries)})"):
+        with st.expander(f"{section.title} ({len(section.entries)})", expanded=expanded):
             for entry in section.entries:
                 words = ": ".join(filter(None, (", ".join(entry.about), entry.text)))
                 st.text(line(words, SENTENCE if entry.long else MAX_CHARACTERS))
