@@ -8,10 +8,11 @@ from q36eval.app.reviewing.waiver_files import LONGEST_DAYS, too_long
 from q36eval.errors import UsageError
 from q36eval.gate import CriterionResult, CriterionVerdict, GateReport, Waiver
 from q36eval.gate.evidence import is_of
+from q36eval.gate.report import CERTAIN
 from q36eval.history import History, RunRecord
 from q36eval.history.decisions import circumstances_then, evidence_of, policy_of, unsigned_report
 from q36eval.records import ProbeName, Verdict
-from q36eval.reports.story import not_evaluated, stopped_early
+from q36eval.reports.story import stopped_early
 
 MOST_NAMED = 5
 
@@ -91,12 +92,16 @@ def _by(result: CriterionResult, waiver: Waiver) -> bool:
 
 
 def record_needed(run: RunRecord) -> str | None:
-    """Why no waiver lets a run pass that stopped once its FAIL was certain; None where it did not stop early."""
+    """Why no waiver lets any lane of a run pass that stopped once its FAIL was certain; None where one may."""
     report = run.report
-    if report is None or report.verdict is not Verdict.FAIL or not stopped_early(report):
+    if report is None or report.verdict is Verdict.PASS or not stopped_early(report):
         return None
-    count = len(not_evaluated(report))
-    criteria = f"{count} of its {len(report.criteria)} criteria were not evaluated"
+    unmeasured = (one for one in report.criteria if one.verdict is CriterionVerdict.NOT_MEASURED)
+    left_out = [one for one in unmeasured if CERTAIN in one.reason]
+    lacking = {lane for one in left_out if one.tier == "blocking" for lane in one.lanes}
+    if any(lane.lane not in lacking for lane in report.lanes):
+        return None
+    criteria = f"{len(left_out)} of its {len(report.criteria)} criteria were not evaluated"
     return f"Run {run.id} stopped once its FAIL was certain, and {criteria}. No waiver lets it pass without them."
 
 

@@ -1,6 +1,7 @@
 """What was measured, kept: runs, measurements, items, blessings, waivers and signatures."""
 
 from q36eval.history.records import (
+    WATCHED,
     About,
     Blessing,
     BranchKey,
@@ -21,6 +22,7 @@ from q36eval.history.records import (
 from q36eval.history.store import History
 
 __all__ = [
+    "WATCHED",
     "About",
     "Blessing",
     "BranchKey",

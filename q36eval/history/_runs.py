@@ -15,7 +15,7 @@ from q36eval.history import _tables as tables
 from q36eval.history._database import Connected, upsert
 from q36eval.history._tables import timestamp
 from q36eval.history._texts import json_text, json_values, kept, text_value, texts_of, unreadable
-from q36eval.history.records import EventKind, RunEvent, RunProgress, RunRecord, RunState
+from q36eval.history.records import WATCHED, EventKind, RunEvent, RunProgress, RunRecord, RunState
 from q36eval.records import DeploymentIdentity
 
 MOST_NAMED = 20
@@ -116,7 +116,7 @@ class Runs(Connected):
             connection.execute(delete(tables.runs).where(tables.runs.c.number == number))
 
     def get_run(self, reference: str) -> RunRecord:
-        """A run by its id, by a prefix that only one run has, or the `latest` one.
+        """A run by its id, by a prefix that only one run has, or the `latest` gate.
 
         Raises:
             UsageError: no such run, or several; the sentence lists what there is.
@@ -125,15 +125,16 @@ class Runs(Connected):
         query = select(tables.runs).order_by(columns.started.desc(), columns.id.desc())
         with self._reading() as connection, self._whole():
             if reference == "latest":
-                rows = connection.execute(query.limit(1)).all()
+                is_gate = columns.policy_name.is_not(None) & ~columns.branch.startswith(WATCHED)
+                rows = connection.execute(query.where(is_gate).limit(1)).all()
             else:
                 rows = connection.execute(query.where(columns.id == reference)).all()
                 rows = rows or connection.execute(query.where(columns.id.startswith(reference, autoescape=True))).all()
             if len(rows) == 1 and reference:
                 return runs_of(connection, rows)[0]
             known = connection.execute(query.limit(5)).all()
-        if not known:
-            raise UsageError("history-empty", "history holds no run yet: run `q36eval gate --branch NAME` first.")
+        if not known or reference == "latest":
+            raise UsageError("history-empty", "history holds no gate yet: run `q36eval gate --branch NAME` first.")
         among = ", ".join(row.id for row in rows[:MOST_NAMED] or known)
         among += f" and {len(rows) - MOST_NAMED} more" if len(rows) > MOST_NAMED else ""
         what = f"{len(rows)} runs start with {reference!r}" if rows else f"history has no run {reference!r}"

@@ -26,6 +26,9 @@ from q36eval.records import (
 BranchKey = tuple[str, str]
 """Family and branch."""
 
+WATCHED = "watch:"
+"""Before a deployment's name, the branch of the rounds of `q36eval watch`: none stands for a release."""
+
 ASKED, SECOND_ENDPOINT = "served", "second_endpoint"
 """Where a run's provenance holds how much an endpoint was asked, and in that what the second one was."""
 REFERENCE_ANSWERS = "reference_answers"
@@ -173,6 +176,11 @@ class RunSummary(Record):
     checkpoint_sha256: str | None = None
     engine_version: str | None = None
     imported: datetime | None = None
+
+    @property
+    def is_gate(self) -> bool:
+        """Whether it judges a release candidate: not a round of `watch`, an inspection or one probe alone."""
+        return self.policy is not None and not self.branch.startswith(WATCHED)
 
 
 class BranchSummary(Record):

@@ -10,7 +10,7 @@ from datetime import datetime
 from typing import Any
 
 from q36eval.gate import Circumstances, Policy, Stage, StageState, decide
-from q36eval.history import About, EventKind, RunEvent, RunRecord, RunState, WholeRun
+from q36eval.history import WATCHED, About, EventKind, RunEvent, RunRecord, RunState, WholeRun
 from q36eval.metrics import metric_of
 from q36eval.records import Counts, ItemOutcome, Measurement, ProbeFailure, ProbeName
 from q36eval.watch.incidents import (
@@ -25,9 +25,6 @@ from q36eval.watch.incidents import (
     too_few_watched,
 )
 
-BRANCH = "watch:"
-"""Before a deployment's name, its branch in history."""
-
 
 def new_run_id(at: datetime) -> str:
     """An id as history gives them, made before anything is asked."""
@@ -41,7 +38,7 @@ def begun(
     return RunRecord(
         id=run_id,
         family=family,
-        branch=f"{BRANCH}{deployment}",
+        branch=f"{WATCHED}{deployment}",
         identity=None,
         reference_identity=None,
         policy=policy.model_dump(mode="json"),

@@ -81,7 +81,7 @@ def branch_label(key: BranchKey) -> str:
 def choose_run(
     reader: Reader, key: str, parameter: str = "run", label: str = "", otherwise: str | None = None
 ) -> RunRecord:
-    """A run chosen by `?run=ID` (a unique prefix will do), else the one last looked at, else the newest.
+    """A run chosen by `?run=ID` (a unique prefix will do), else the one last looked at, else the newest gate.
 
     The newest runs of one branch are offered; the address always names the chosen one, so that it can be passed on.
     `parameter` is its name there, `label` goes before those of the two fields, and `otherwise` is taken where neither
@@ -89,7 +89,8 @@ def choose_run(
     """
     chosen = asked_run(reader, parameter)
     remembered = _run_asked_for(reader, st.session_state.get(f"last_{parameter}"))
-    chosen = chosen or remembered or reader.history.get_run(otherwise or "latest")
+    newest = reader.history.summaries(limit=1)[0].id  # where there is no gate
+    chosen = chosen or remembered or _run_asked_for(reader, otherwise or "latest") or reader.history.get_run(newest)
     keys = sorted((of.family, of.branch) for of in reader.history.branches())
     st.session_state[f"{key}_branch"], st.session_state[key] = (chosen.family, chosen.branch), chosen.id
 

@@ -105,11 +105,12 @@ def _draw_waiting(row: BranchStanding, now: datetime) -> None:
 
 
 def _draw_run(reader: Reader, run: RunRecord, allowed: Permission) -> None:
-    done = st.session_state.pop("review_done", None)
-    if done is not None:
-        start_anew()
+    done = st.session_state.setdefault(DONE, [])
+    for action, words in done:
+        if action in REASONS:
+            st.session_state[f"{action}_reason"] = ""
         st.success("Written.")
-        st.text(line(done))
+        st.text(line(words))
     waived = run.report is not None and bool(run.report.waived)
     verdict_heading(run.verdict, " with waivers" if waived else "")
     if run.report is None:
@@ -124,6 +125,7 @@ def _draw_run(reader: Reader, run: RunRecord, allowed: Permission) -> None:
         st.info("Nothing can be written here.")
         st.text(line(allowed.why or ""))
     draw_forms(reader, run, run.report, allowed)
+    done.clear()  # what a click interrupted is said again
 
 
 def _draw_summary(run: RunRecord, report: GateReport) -> None:
@@ -165,8 +167,8 @@ def _draw_open(run: RunRecord, report: GateReport) -> None:
 
 USUAL_DAYS = 30
 MOST_NAME, MOST_REASON = 80, 2000
-REASONS = ("waive_reason", "sign_reason", "bless_reason")
-DRAWN = "review_drawn"
+REASONS = ("waive", "sign", "bless")
+DONE, DRAWN, SEEN = "review_done", "review_drawn", "review_seen"
 
 
 def draw_forms(reader: Reader, run: RunRecord, report: GateReport, allowed: Permission) -> None:
@@ -174,18 +176,19 @@ def draw_forms(reader: Reader, run: RunRecord, report: GateReport, allowed: Perm
     _draw_moved(reader, run, report)
     needed = record_needed(run)
     if needed is not None:
-        st.warning("Waiving needs a full record first: this gate stopped once the FAIL was certain.")
+        st.warning("Waiving needs a full record first: this gate stopped before every criterion was evaluated.")
         st.text(line(needed))
         st.code(line(full_record(run)), language=None)
     if allowed.may_write:
         _draw_name(allowed)
     titles = {
-        "Waive": _draw_waive,
+        **({"Waive": _draw_waive} if needed is None else {}),
         "Sign off": _draw_sign,
         "Bless": _draw_bless,
         "Waivers of this branch": _draw_waivers,
     }
-    first = "Sign off" if waits_for_signature(report) else ("Bless" if report.exit_code == 0 else "Waive")
+    waits = "Waive" if needed is None and report.exit_code else "Bless"
+    first = "Sign off" if needed is not None or waits_for_signature(report) else waits
     for draw, tab in zip(titles.values(), st.tabs(list(titles), default=first), strict=True):
         with tab:
             try:
@@ -195,19 +198,18 @@ def draw_forms(reader: Reader, run: RunRecord, report: GateReport, allowed: Perm
                 st.text(line(str(error)))
 
 
-def start_anew() -> None:
-    """Empty the reasons: what was just written had its own. To be called before the forms are drawn."""
-    for key in REASONS:
-        st.session_state[key] = ""
-    st.session_state.pop(DRAWN, None)
-
-
 def _draw_moved(reader: Reader, run: RunRecord, report: GateReport) -> None:
-    """Report that others decided since this page was drawn last: what somebody meant to write may not fit any more."""
+    """Report that others decided since this page was drawn last: what somebody meant to write may not fit any more.
+
+    `SEEN` names the state that the session found: its own decisions are not others' and leave it.
+    """
     now = run.id, state_of(report_sha256(report), *reader.history.waivers(run.family, run.branch))
     before = st.session_state.get(DRAWN, now)
     st.session_state[DRAWN] = now
-    if before != now and before[0] == run.id:
+    if before[0] != run.id or SEEN not in st.session_state:
+        st.session_state[SEEN] = now
+    elif before != now and not st.session_state[DONE]:
+        st.session_state[SEEN] = now
         st.warning("Somebody decided since this page was drawn. Verdict or waivers are different now: read it again.")
 
 
@@ -309,8 +311,8 @@ def _draw_bless(reader: Reader, run: RunRecord, report: GateReport, allowed: Per
         look = look_of(report.verdict)
         st.warning(f"This run is {look.label}: blessing it makes that the level that later runs are held against.")
     reason = _reason("bless", "Why is this the level to hold?", allowed)
-    seen = state_of(report_sha256(report), *blessed)
-    _write_button("Bless this run", f"bless {seen}", allowed, lambda typed: bless(reader, run, typed, reason))
+    key = f"bless {state_of(st.session_state[SEEN], *blessed)}"
+    _write_button("Bless this run", key, allowed, lambda typed: bless(reader, run, typed, reason))
 
 
 def _draw_waivers(reader: Reader, run: RunRecord, report: GateReport, allowed: Permission) -> None:
@@ -368,7 +370,9 @@ def _write_button(label: str, key: str, allowed: Permission, write: Callable[[st
     if not allowed.may_write or not st.button(label, key=f"write {key}", type="primary"):
         return
     try:
-        st.session_state["review_done"] = write(st.session_state.get("reviewer", ""))
+        with st.spinner("Writing, and deciding again …"):
+            words = write(st.session_state.get("reviewer", ""))
+        st.session_state[DONE].append((key.partition(" ")[0], words))
     except Q36Error as error:
         st.error("Nothing was written:")
         st.text(line(str(error)))

@@ -171,6 +171,20 @@ def test_a_run_passes_once_it_is_signed_and_nothing_is_measured_for_that(history
     assert "awaiting" in shown.replace("\n", " ")
 
 
+def test_latest_is_the_newest_gate_and_what_has_no_verdict_takes_no_signature(history: History, tmp_path: Path) -> None:
+    gate = judge_run(history, 0, DAY)
+    judge_run(history, 80, DAY, branch="watch:prod")
+    inspected = history.start_run(family="sandbox", branch="main", identity=None, reference_identity=None)
+    history.finish_run(inspected.id)
+    signing = ("review", "sign-off", "--owner", "eva", "--reason", "read it")
+    assert gate.id in commands.q36eval(*signing, "latest", state=tmp_path).stdout
+    refused = commands.q36eval(*signing, inspected.id, state=tmp_path)
+    assert (refused.returncode, "has no verdict" in refused.stderr, refused.stderr.count("\n")) == (2, True, 1)
+    history.delete_run(gate.id)
+    with pytest.raises(UsageError, match="no gate yet"):
+        history.get_run("latest")
+
+
 @pytest.mark.long
 def test_a_signature_is_of_one_report_and_turns_no_failure(history: History) -> None:
     """Signed while a waiver held; when that has run out, the same evidence fails and the signature is void."""
