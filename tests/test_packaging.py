@@ -23,7 +23,7 @@ from tests.once import built_once
 
 ROOT = Path(__file__).parents[1]
 AUDIT = runpy.run_path(str(ROOT / ".ci" / "audit.py"))
-LINKED = ("app", "canaries", "data", "evals", "kl")
+LINKED = ("app", "canaries", "data", "docs", "evals", "kl")
 NOT_SHIPPED = (".safetensors", ".log")
 MOST_BYTES = 4_000_000
 

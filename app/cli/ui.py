@@ -15,7 +15,7 @@ _HOST_NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.-]*[A-Za-z0-9])?")
 
 
 def ui(
-    port: Annotated[int, typer.Option(help="Port to listen on.", min=1, max=65535)] = 8501,
+    port: Annotated[int, typer.Option(help="Port to listen on; 0 takes a free one.", min=0, max=65535)] = 8501,
     address: Annotated[str, typer.Option(help="Address to listen on; loopback by default.")] = "127.0.0.1",
     allow_host: Annotated[
         list[str] | None,

@@ -1,7 +1,9 @@
 """Starts Streamlit's server behind the guard."""
 
+import socket
 import sys
-from contextlib import suppress
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +12,7 @@ from starlette.middleware import Middleware
 
 from q36eval.app.dashboard.guard import LOOPBACK, Guard
 from q36eval.app.dashboard.verdict_style import PRIMARY
+from q36eval.errors import UsageError
 
 SCRIPT = Path(__file__).parent / "main.py"
 EVERYWHERE = ("0.0.0.0", "::", "")
@@ -26,6 +29,7 @@ CONFIGURATION = {
     "browser.gatherUsageStats": False,
     "client.toolbarMode": "minimal",
     "client.showErrorDetails": "type",
+    "logger.hideWelcomeMessage": True,
     "theme.light.primaryColor": PRIMARY["light"],
     "theme.dark.primaryColor": PRIMARY["dark"],
 }
@@ -33,9 +37,39 @@ CONFIGURATION = {
 
 
 def serve(address: str, port: int, allowed: list[str], page: list[str]) -> None:
-    """Serve until a signal stops it; `page` are the arguments of `main.py`, `allowed` further host names."""
+    """Serve until a signal stops it; `page` are the arguments of `main.py`, `allowed` further host names.
+
+    Raises:
+        UsageError: nobody can listen on that port.
+    """
+    port = port_of(address, port)
     sys.argv = [str(SCRIPT), *page]
     hosts = [*LOOPBACK, *([] if address in EVERYWHERE else [address]), *allowed]
-    app: Any = st.App(SCRIPT, middleware=[Middleware(Guard, hosts)])
+    shown = "127.0.0.1" if address in EVERYWHERE else f"[{address}]" if ":" in address else address
+
+    @asynccontextmanager
+    async def started(_: Any) -> AsyncIterator[None]:
+        print(f"The dashboard is at http://{shown}:{port}; Ctrl-C stops it.", flush=True)
+        yield
+
+    app: Any = st.App(SCRIPT, lifespan=started, middleware=[Middleware(Guard, hosts)])
     with suppress(KeyboardInterrupt):
         app.run(config=CONFIGURATION | {"server.address": address, "server.port": port})
+
+
+def port_of(address: str, port: int) -> int:
+    """The port to listen on, a free one for 0.
+
+    Raises:
+        UsageError: nobody can listen there.
+    """
+    with socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET) as tried:
+        tried.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            tried.bind((address, port))
+        except OSError as error:
+            raise UsageError(
+                "port-unusable",
+                f"The dashboard cannot listen on {address} port {port}: {error.strerror}; --port 0 takes a free one.",
+            ) from error
+        return int(tried.getsockname()[1])

@@ -13,7 +13,7 @@ import streamlit as st
 from q36eval.app.dashboard.drawing.tables import Plot, table_html
 from q36eval.app.dashboard.escape import line
 from q36eval.app.dashboard.history_reader import Reader
-from q36eval.app.dashboard.launch_options import Started, shown_source
+from q36eval.app.dashboard.launch_options import Started
 from q36eval.app.dashboard.verdict_style import AXES, look_of
 from q36eval.errors import UsageError
 from q36eval.gate.report import CriterionVerdict
@@ -24,6 +24,17 @@ from q36eval.records import ProbeFailure, Verdict
 RUNS_OFFERED = 50
 """The newest runs of a branch that are offered to choose from; the address reaches every one."""
 
+
+EMPTY = {
+    "Overview": "No branch yet: a gate measures one and decides whether it may ship.",
+    "Review": "Nothing to review yet: a gate gives the verdicts that reviewers waive, sign and bless.",
+    "Compare": "Nothing to compare yet: two gates are compared, of one branch or of two.",
+    "Branch": "No branch yet: this page follows the figures of a branch over its gates.",
+    "Run": "No run yet: this page shows a gate's verdict and what decided it.",
+    "KL": "No run yet: this page shows by how much a branch's tokens diverge.",
+    "Evals": "No run yet: this page shows scores by task and the answers that flipped.",
+    "Canaries": "No run yet: this page shows the answers of branch and reference side by side.",
+}
 FIRST_COMMAND = "q36eval gate --branch fp8-head"
 _PAGE = "page_of_the_tab"
 
@@ -47,10 +58,8 @@ def reader_or_stop() -> Reader:
     """The history to read; where it holds no run, the command that makes one, and the page ends there."""
     reader = Reader(Started.of().source)
     if not reader.exists or not reader.history.summaries(limit=1):
-        st.info("No run yet. A gate run measures a branch and decides; this one judges a branch of the sandbox:")
+        st.info(f"{EMPTY[st.session_state[_PAGE]]} This one judges a branch of the sandbox:")
         st.code(FIRST_COMMAND, language=None)
-        st.caption("History is read from")
-        st.code(line(shown_source(reader.source)), language=None)
         st.stop()
     return reader
 

@@ -11,6 +11,16 @@ from q36eval.reports.templates import render
 FOLDER = Path(__file__).parent
 """Of the templates and the style sheet of what pages draw as HTML."""
 
+TERMS = {
+    "lanes": "The two uses that are judged separately: structured output (JSON, tool calls) and free-form text.",
+    "blessed": "Accepted by a reviewer as the level to hold; drift is measured against the blessed run.",
+    "recovery": "The branch's score divided by the reference's, over the same items.",
+    "decisive margin": "By how many nats the branch prefers the right choice where an answer turns on one token.",
+    "noise floor": "How far the reference differs from itself when nothing is changed.",
+    "margin": "How much worse than the reference the branch may be.",
+}
+"""Words of the pages that explain themselves where the pointer rests on them."""
+
 MARKED = frozenset({*MARK.values(), "▲", "▼"})
 """First characters by which the style sheet colours a cell."""
 
@@ -49,5 +59,13 @@ def table_html(rows: Sequence[Mapping[str, str]], alt: str, plot: Plot | None = 
         return "" if plot is None else f"{100 * plot.axis.share(value):.2f}%"
 
     legend = {} if plot is None else plot.legend
-    given = {"rows": rows, "columns": columns, "alt": alt, "plot": plot, "legend": legend, "percent": percent}
+    given = {
+        "terms": TERMS,
+        "rows": rows,
+        "columns": columns,
+        "alt": alt,
+        "plot": plot,
+        "legend": legend,
+        "percent": percent,
+    }
     return render("table.html.j2", html, FOLDER, **given, marked=MARKED).strip()

@@ -1,5 +1,6 @@
 """How `q36eval ui` starts the server: who can reach it, under which names, and what others on the machine can read."""
 
+import socket
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -58,6 +59,18 @@ def test_only_on_loopback_nobody_needs_to_log_in(started: Any, capsys: pytest.Ca
 )
 def test_what_was_asked_on_this_machine(headers: dict[str, str], here: bool) -> None:
     assert asked_on_this_machine(headers) is here
+
+
+def test_a_taken_port_is_one_sentence_and_port_0_is_a_free_one(tmp_path: Path) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        refused = commands.q36eval("ui", "--port", str(port), state=tmp_path)
+        assert (refused.returncode, refused.stderr.count("\n")) == (2, 1)
+        assert f"port {port}" in refused.stderr
+        assert "--port 0" in refused.stderr
+        assert server.port_of("127.0.0.1", 0) not in (0, port)
 
 
 def test_a_password_of_the_history_is_no_argument(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
