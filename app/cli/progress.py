@@ -122,13 +122,15 @@ class ConsoleProgress(Progress, AbstractContextManager["ConsoleProgress"]):
             print(f"{title}: {total:,} items" if total > 1 else title, file=sys.stderr, flush=True)
         self._progress.left = ""
         self._task = self._progress.add_task(title, total=total)
-        self._estimate, self._told = Estimate(), time.monotonic()
+        self._estimate, self._told = Estimate(total=total), time.monotonic()
 
     def advance(self, count: int = 1) -> None:
         """`count` items of the current stage are done."""
         self._done += count
+        self._estimate.advance(count)
         if self._task is not None:
             self._progress.advance(self._task, count)
+        self._tell_left()
 
     def expect(self, task: str, tokens: int) -> None:
         """So many tokens of a task are ahead in this stage."""
@@ -179,6 +181,4 @@ class ConsoleProgress(Progress, AbstractContextManager["ConsoleProgress"]):
             parts.append(f"{self._done / seconds:.3g} a second")
         parts.append(self._within or so_far)
         left = self._estimate.sentence()
-        if not left and self._done and self._total > 1:
-            left = f"≈ {duration(seconds / self._done * (self._total - self._done))}"
         return ", ".join([*parts, *([f"remaining: {left}"] if left else [])])

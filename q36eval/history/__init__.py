@@ -3,6 +3,7 @@
 from q36eval.history.records import (
     WATCHED,
     About,
+    Archiving,
     Blessing,
     BranchKey,
     BranchSummary,
@@ -24,6 +25,7 @@ from q36eval.history.store import History
 __all__ = [
     "WATCHED",
     "About",
+    "Archiving",
     "Blessing",
     "BranchKey",
     "BranchSummary",

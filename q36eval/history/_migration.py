@@ -4,21 +4,18 @@ A change of the schema edits `_tables.py`, raises `HEAD` and `PREVIOUS`, and rep
 version of q36eval is tagged only the previous schema is upgraded.
 """
 
-import json
 import sqlite3
 import sys
-from collections import defaultdict
 from contextlib import closing
-from pathlib import Path, PurePath
+from pathlib import Path
 from typing import Any
 
 from sqlalchemy import Connection, Engine, func, insert, inspect, select, update
 
 from q36eval.errors import StorageError, UsageError
-from q36eval.files import absolute_path
-from q36eval.history._tables import metadata, runs, schema, waivers
+from q36eval.history._tables import archivings, metadata, schema
 
-PREVIOUS, HEAD = "0011", "0013"
+PREVIOUS, HEAD = "0013", "0014"
 """The schema that can be upgraded, and the newest one; a test records the tables of HEAD."""
 
 MIGRATING = 0x71336D67
@@ -53,35 +50,10 @@ def migrate(engine: Engine, name: str, write: dict[str, Any]) -> None:
 
 
 def _upgrade(connection: Connection) -> None:
-    """From 0011: a folder's branch goes by its absolute path, a run's files are in a folder of its own, its criteria in
-    its report, and drift is not kept."""
-    _name_folders_by_paths(connection)
-    for table in ("history", "artifacts", "criteria_results", "kept_drifts"):
-        connection.exec_driver_sql(f"DROP TABLE IF EXISTS {table}")
+    """From 0013: a run says what remains, and a branch can be archived."""
+    archivings.create(connection)
+    connection.exec_driver_sql("ALTER TABLE run_progress ADD COLUMN remaining TEXT NOT NULL DEFAULT ''")
     connection.execute(update(schema).values(version_num=HEAD))
-
-
-def _name_folders_by_paths(connection: Connection) -> None:
-    """Rename the runs whose provenance has the path; the others stay under the old name, which no new run has.
-
-    A waiver goes with the runs of its branch where they are all of one folder. Else it stays behind and excuses no run
-    of either folder.
-    """
-    from q36eval.history._texts import texts_of  # which imports what imports this module
-
-    rows = connection.execute(select(runs.c.number, runs.c.family, runs.c.branch, runs.c.provenance)).all()
-    texts = texts_of(connection, {row.provenance for row in rows})
-    paths: dict[tuple[str, str], set[str]] = defaultdict(set)
-    for row in rows:
-        named = json.loads(texts.get(row.provenance, "{}")).get("named", "")
-        known = named.startswith("/") and PurePath(named).name == row.branch
-        path = str(absolute_path(named)) if known else row.branch
-        paths[row.family, row.branch].add(path)
-        connection.execute(update(runs).where(runs.c.number == row.number).values(branch=path))
-    for (family, branch), of_runs in paths.items():
-        if len(of_runs) == 1:
-            of_branch = waivers.c.family == family, waivers.c.branch == branch
-            connection.execute(update(waivers).where(*of_branch).values(branch=of_runs.pop()))
 
 
 def refuse_other(engine: Engine, name: str) -> None:

@@ -3,7 +3,7 @@
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from sqlalchemy import func, insert, select, update
+from sqlalchemy import exists, func, insert, select, update
 
 from q36eval.errors import UsageError
 from q36eval.gate.report import Circumstances, GateReport, SignOff, Waiver
@@ -11,7 +11,8 @@ from q36eval.history import _tables as tables
 from q36eval.history._runs import Runs, of_report, set_report
 from q36eval.history._tables import timestamp
 from q36eval.history._texts import kept, text_value, texts_of
-from q36eval.history.records import Blessing, Decision, RunRecord, RunState, WaiverRecord
+from q36eval.history.records import Archiving, Blessing, BranchKey, Decision, RunRecord, RunState, WaiverRecord
+from q36eval.records import branch_title
 
 CLOCKS_APART = timedelta(minutes=5)
 """By how much the clocks of two machines may differ; what is dated later than that is in the future."""
@@ -81,6 +82,37 @@ class Review(Runs):
         )
         rows = [dict(row._mapping) for row in self._read(query)]
         return [Blessing.model_validate({name: row[name] for name in Blessing.model_fields}) for row in rows]
+
+    def archive(self, family: str, branch: str, owner: str, reason: str, *, archived: bool = True) -> None:
+        """Take a branch off the list of release candidates, or put it back; verdicts and what may ship stay.
+
+        Raises:
+            UsageError: it is so already, or owner or reason is blank.
+        """
+        _check_written("Archiving a branch", owner, reason)
+        if ((family, branch) in self.archived()) is archived:
+            state = "archived already" if archived else "not archived"
+            raise UsageError("branch-archived", f"{branch_title(family, branch)} is {state}.")
+        values = {"family": family, "branch": branch, "owner": owner, "reason": reason, "archived": archived}
+        with self._write() as connection:
+            connection.execute(insert(tables.archivings).values(**values, at=timestamp(datetime.now(UTC))))
+
+    def archived(self) -> dict[BranchKey, Archiving]:
+        """The branches that are archived and were not gated since."""
+        columns, runs = tables.archivings.c, tables.runs.c
+        gated = exists().where(
+            runs.family == columns.family,
+            runs.branch == columns.branch,
+            runs.policy_name.is_not(None),
+            runs.started > columns.at,
+        )
+        rows = self._read(select(tables.archivings, gated.label("gated")).order_by(columns.id))
+        newest = {(row.family, row.branch): row for row in rows}
+        return {
+            key: Archiving.model_validate({name: getattr(row, name) for name in Archiving.model_fields})
+            for key, row in newest.items()
+            if row.archived and not row.gated
+        }
 
     def add_waiver(self, family: str, branch: str, waiver: Waiver) -> int:
         """Write a waiver for one branch; returns its number.

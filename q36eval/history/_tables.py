@@ -222,6 +222,18 @@ waivers = Table(
     Column("revoked_by", String),
 )
 
+archivings = Table(
+    "archivings",
+    metadata,
+    Column("id", Integer, primary_key=True),
+    Column("family", String, nullable=False),
+    Column("branch", String, nullable=False),
+    Column("owner", String, nullable=False),
+    Column("reason", Words, nullable=False),
+    Column("at", String, nullable=False),
+    Column("archived", Boolean, nullable=False),
+)
+
 earlier_decisions = Table(
     "earlier_decisions",
     metadata,
@@ -251,6 +263,8 @@ run_progress = Table(
     Column("done", Integer, nullable=False),
     Column("total", Integer, nullable=False),
     Column("at", String, nullable=False),
+    # an earlier version that still measures writes none
+    Column("remaining", Words, nullable=False, server_default=""),
     Unique("run_id"),
 )
 

@@ -97,6 +97,17 @@ class WaiverRecord(Record):
     revoked_by: str | None = None
 
 
+class Archiving(Record):
+    """A reviewer took a branch off the list of release candidates, or put it back; the newest counts."""
+
+    family: str
+    branch: str
+    owner: str
+    reason: str
+    at: datetime
+    archived: bool
+
+
 class Decision(Record):
     """A decision over a run that a later one replaced at `replaced`: the report, and what it hung on."""
 
@@ -106,12 +117,16 @@ class Decision(Record):
 
 
 class RunProgress(Record):
-    """How far a run is: of `total` items of a stage so many are `done`, as it was `at` that moment (UTC)."""
+    """How far a run is: of `total` items of a stage so many are `done`, as it was `at` that moment (UTC).
+
+    `remaining` is the terminal's estimate in words, empty before there is one.
+    """
 
     run_id: str
     stage: str
     done: int = Field(ge=0)
     total: int = Field(ge=0)
+    remaining: str = ""
     at: datetime
 
 

@@ -32,32 +32,38 @@ class Followed(Progress):
         self._seconds = seconds
         self._progress, self._history, self._run_id = progress, history, run_id
         self._stage, self._done, self._total = "", 0, 0
+        self._estimate = Estimate(seconds)
         self._written = seconds()
 
     def stage(self, title: str, total: int) -> None:
         """Begin a stage of `total` items."""
         self._progress.stage(title, total)
         self._stage, self._done, self._total = title, 0, total
+        self._estimate = Estimate(self._seconds, total)
         self._write()
 
     def advance(self, count: int = 1) -> None:
         """`count` items of the current stage are done."""
         self._progress.advance(count)
         self._done += count
+        self._estimate.advance(count)
         if self._done >= self._total or self._seconds() - self._written >= SECONDS_BETWEEN_WRITES:
             self._write()
 
     def expect(self, task: str, tokens: int) -> None:
         """So many tokens of a task are ahead in this stage."""
         self._progress.expect(task, tokens)
+        self._estimate.expect(task, tokens)
 
     def worked(self, task: str, tokens: int, seconds: float) -> None:
         """So many of them are done, in so many seconds of the engine's work."""
         self._progress.worked(task, tokens, seconds)
+        self._estimate.worked(task, tokens, seconds)
 
     def dropped(self, task: str, tokens: int) -> None:
         """So many of them need not be done after all."""
         self._progress.dropped(task, tokens)
+        self._estimate.dropped(task, tokens)
 
     def within(self, what: str, done: int, total: int) -> None:
         """So many steps are done of something that all items wait for."""
@@ -76,7 +82,12 @@ class Followed(Progress):
     def _write(self) -> None:
         self._written = self._seconds()
         known = RunProgress(
-            run_id=self._run_id, stage=self._stage, done=self._done, total=self._total, at=datetime.now(UTC)
+            run_id=self._run_id,
+            stage=self._stage,
+            done=self._done,
+            total=self._total,
+            remaining=self._estimate.sentence(),
+            at=datetime.now(UTC),
         )
         with suppress(StorageError):
             self._history.set_progress(known)
@@ -93,17 +104,27 @@ class _Task:
         return self.tokens - self.done
 
 
+LEAST_DONE = 0.05
+"""The share of a stage's items before which their pace says nothing of the others."""
+
+
 class Estimate:
-    """Remaining seconds by task.
+    """Remaining seconds of a stage by task, for the terminal and for history alike.
 
     A task's own engine seconds per token so far, times its remaining tokens, divided by how many seconds of the
     engine's work went into one second of waiting (workers work side by side). A task of which nothing is done yet has
-    no estimate: its tokens may cost anything, generated ones many times those that are read.
+    no estimate: its tokens may cost anything, generated ones many times those that are read. A stage without tasks goes
+    by its items.
     """
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, clock: Callable[[], float] = time.monotonic, total: int = 0) -> None:
         self._clock, self._begun = clock, clock()
+        self._done, self._total = 0, total
         self._tasks: dict[str, _Task] = {}
+
+    def advance(self, count: int) -> None:
+        """So many items of the stage are done."""
+        self._done += count
 
     def expect(self, task: str, tokens: int) -> None:
         """So many more tokens are to be worked on."""
@@ -136,7 +157,10 @@ class Estimate:
         return task.busy_seconds / task.done * elapsed / busy
 
     def sentence(self) -> str:
-        """The remaining time of every unfinished task that has begun, then the names of the others."""
+        """The remaining time of every unfinished task that has begun, then the names of the others; of a stage without
+        tasks that of its items, and nothing before there is an estimate."""
+        if not self._tasks and LEAST_DONE * self._total <= self._done < self._total and self._total > 1:
+            return f"≈ {duration((self._clock() - self._begun) / self._done * (self._total - self._done))}"
         seconds = {name: self.remaining_seconds(name) for name in self.unfinished()}
         parts = [f"{name} ≈ {duration(left)}" for name, left in seconds.items() if left is not None]
         later = [name for name, left in seconds.items() if left is None]

@@ -85,3 +85,23 @@ def test_a_task_is_timed_by_its_own_items_and_its_workers_also_after_a_resume() 
     assert estimate.sentence() == "read ≈ 2 min"
     assert estimate.remaining_seconds("read") == pytest.approx(99.0)
     assert estimate.unfinished() == ["read"]
+
+
+def test_history_keeps_the_terminals_estimate_and_none_before_there_is_one(tmp_path: Path) -> None:
+    now, history = [0.0], History.open(tmp_path / "h.sqlite")
+    run = history.start_run(family="f", branch="b", identity=None, reference_identity=None)
+    following = Followed(Progress(), history, run.id, lambda: now[0])
+
+    def kept(seconds: float, done: int) -> str:
+        now[0] += seconds
+        following.advance(done)
+        known = history.progress(run.id)
+        return "" if known is None else known.remaining
+
+    following.stage("capturing the reference", 100)
+    assert (kept(2, 4), kept(8, 6)) == ("", "≈ 2 min")
+    following.stage("measuring the branch", 100)
+    following.expect("canaries", 1000)
+    assert kept(2, 50) == "then canaries", "items of a stage cost what they cost"
+    following.worked("canaries", 500, 10.0)
+    assert kept(8, 1) == "canaries ≈ 10 s"

@@ -13,12 +13,6 @@ SET default_table_access_method = heap;
 CREATE TABLE public.alembic_version (
     version_num character varying(32) NOT NULL
 );
-CREATE TABLE public.artifacts (
-    run_id character varying NOT NULL,
-    name character varying NOT NULL,
-    sha256 character varying NOT NULL,
-    size_bytes bigint NOT NULL
-);
 CREATE TABLE public.asked (
     id bigint NOT NULL,
     probe character varying NOT NULL,
@@ -50,18 +44,6 @@ CREATE SEQUENCE public.blessings_id_seq
     NO MAXVALUE
     CACHE 1;
 ALTER SEQUENCE public.blessings_id_seq OWNED BY public.blessings.id;
-CREATE TABLE public.criteria_results (
-    run integer NOT NULL,
-    criterion character varying NOT NULL,
-    metric integer NOT NULL,
-    tier character varying NOT NULL,
-    verdict character varying NOT NULL,
-    waived boolean NOT NULL,
-    loss double precision,
-    loss_lower double precision,
-    loss_upper double precision,
-    "limit" double precision
-);
 CREATE TABLE public.earlier_decisions (
     id integer NOT NULL,
     run_id character varying NOT NULL,
@@ -92,9 +74,6 @@ CREATE SEQUENCE public.engine_events_id_seq
     NO MAXVALUE
     CACHE 1;
 ALTER SEQUENCE public.engine_events_id_seq OWNED BY public.engine_events.id;
-CREATE TABLE public.history (
-    id character varying NOT NULL
-);
 CREATE TABLE public.items (
     run integer NOT NULL,
     asked bigint NOT NULL,
@@ -104,12 +83,6 @@ CREATE TABLE public.items (
     errored boolean NOT NULL,
     question bigint NOT NULL,
     answer bigint NOT NULL
-);
-CREATE TABLE public.kept_drifts (
-    family character varying NOT NULL,
-    branch character varying NOT NULL,
-    stand character varying NOT NULL,
-    found text NOT NULL
 );
 CREATE TABLE public.measurements (
     run integer NOT NULL,
@@ -278,9 +251,7 @@ ALTER TABLE ONLY public.runs ALTER COLUMN number SET DEFAULT nextval('public.run
 ALTER TABLE ONLY public.sign_offs ALTER COLUMN id SET DEFAULT nextval('public.sign_offs_id_seq'::regclass);
 ALTER TABLE ONLY public.texts ALTER COLUMN id SET DEFAULT nextval('public.texts_id_seq'::regclass);
 ALTER TABLE ONLY public.waivers ALTER COLUMN id SET DEFAULT nextval('public.waivers_id_seq'::regclass);
-INSERT INTO public.alembic_version VALUES ('0011');
-INSERT INTO public.artifacts VALUES ('20261128-213038-64f8a0', 'tokens.parquet', 'c51e455b41df6c017327e16001dd064b8b6733faeaa69b23d9bd79c8079237d5', 6);
-INSERT INTO public.artifacts VALUES ('20261128-213038-64f8a0', 'worst_tokens.json', '4f53cda18c2baa0c0354bb5f9a3ecbe5ed12ab4d8e11ba873c2f11161202b945', 2);
+INSERT INTO public.alembic_version VALUES ('0013');
 INSERT INTO public.asked VALUES (1, 'evals', 'sums', 'a');
 INSERT INTO public.asked VALUES (2, 'evals', 'sums', 'b');
 INSERT INTO public.asked VALUES (3, 'evals', 'sums', 'c');
@@ -297,15 +268,9 @@ INSERT INTO public.asked VALUES (13, 'canaries', 'canary-2', 'item 2');
 INSERT INTO public.asked VALUES (14, 'canaries', 'canary-2', 'item 5');
 INSERT INTO public.asked VALUES (15, 'canaries', 'canary-2', 'item 8');
 INSERT INTO public.blessings VALUES (1, '20261128-213038-64f8a0', 'eva', 'release 1', '2026-11-28T21:30:39.315509+00:00', NULL, NULL, NULL);
-INSERT INTO public.criteria_results VALUES (1, 'intact', 3, 'blocking', 'PASS', false, 0, 0, 0, 0);
-INSERT INTO public.criteria_results VALUES (1, 'mmlu', 2, 'blocking', 'PASS', false, 0, -0.030249211384216323, 0.025054855475900695, 0.09999999999999998);
-INSERT INTO public.criteria_results VALUES (1, 'tools', 1, 'blocking', 'PASS', false, 0.01, -0.019391994308724847, 0.048066529983366024, 0.1);
-INSERT INTO public.criteria_results VALUES (2, 'intact', 3, 'blocking', 'PASS', false, 0, 0, 0, 0);
-INSERT INTO public.criteria_results VALUES (2, 'integrity.damaged-checkpoint', 3, 'blocking', 'PASS', false, 0, 0, 0, 0);
 INSERT INTO public.earlier_decisions VALUES (1, '20261128-213038-64f8a0', '2026-11-28T21:30:38.492580+00:00', 1, 17);
 INSERT INTO public.engine_events VALUES (1, '20261128-213038-64f8a0', '2026-03-01T00:00:00.000000+00:00', 'begun', 'began');
 INSERT INTO public.engine_events VALUES (2, '20261128-213039-79928b', '2026-11-28T21:30:39.428744+00:00', 'retry', 'batch 0');
-INSERT INTO public.history VALUES ('75ab9900986d4b3684a6aab135e6c5f7');
 INSERT INTO public.items VALUES (1, 1, 0, false, NULL, false, 14, 12);
 INSERT INTO public.items VALUES (1, 2, 1, false, 1, false, 11, 13);
 INSERT INTO public.items VALUES (1, 3, 2, false, NULL, true, 16, 15);
@@ -393,26 +358,18 @@ SELECT pg_catalog.setval('public.texts_id_seq', 40, true);
 SELECT pg_catalog.setval('public.waivers_id_seq', 1, true);
 ALTER TABLE ONLY public.alembic_version
     ADD CONSTRAINT alembic_version_pkc PRIMARY KEY (version_num);
-ALTER TABLE ONLY public.artifacts
-    ADD CONSTRAINT artifacts_run_id_name_key UNIQUE (run_id, name);
 ALTER TABLE ONLY public.asked
     ADD CONSTRAINT asked_pkey PRIMARY KEY (id);
 ALTER TABLE ONLY public.asked
     ADD CONSTRAINT asked_probe_item_key_item_group_key UNIQUE (probe, item_key, item_group);
 ALTER TABLE ONLY public.blessings
     ADD CONSTRAINT blessings_pkey PRIMARY KEY (id);
-ALTER TABLE ONLY public.criteria_results
-    ADD CONSTRAINT criteria_results_pkey PRIMARY KEY (run, criterion);
 ALTER TABLE ONLY public.earlier_decisions
     ADD CONSTRAINT earlier_decisions_pkey PRIMARY KEY (id);
 ALTER TABLE ONLY public.engine_events
     ADD CONSTRAINT engine_events_pkey PRIMARY KEY (id);
-ALTER TABLE ONLY public.history
-    ADD CONSTRAINT history_pkey PRIMARY KEY (id);
 ALTER TABLE ONLY public.items
     ADD CONSTRAINT items_pkey PRIMARY KEY (run, asked);
-ALTER TABLE ONLY public.kept_drifts
-    ADD CONSTRAINT kept_drifts_pkey PRIMARY KEY (family, branch);
 ALTER TABLE ONLY public.measurements
     ADD CONSTRAINT measurements_pkey PRIMARY KEY (run, metric);
 ALTER TABLE ONLY public.metrics
@@ -444,14 +401,8 @@ ALTER TABLE ONLY public.waivers
 CREATE INDEX ix_engine_events_run_id ON public.engine_events USING btree (run_id);
 CREATE INDEX ix_runs_branch ON public.runs USING btree (family, branch, started);
 CREATE INDEX ix_runs_started ON public.runs USING btree (started, id);
-ALTER TABLE ONLY public.artifacts
-    ADD CONSTRAINT artifacts_run_id_fkey FOREIGN KEY (run_id) REFERENCES public.runs(id) ON DELETE CASCADE;
 ALTER TABLE ONLY public.blessings
     ADD CONSTRAINT blessings_run_id_fkey FOREIGN KEY (run_id) REFERENCES public.runs(id) ON DELETE CASCADE;
-ALTER TABLE ONLY public.criteria_results
-    ADD CONSTRAINT criteria_results_metric_fkey FOREIGN KEY (metric) REFERENCES public.metrics(id);
-ALTER TABLE ONLY public.criteria_results
-    ADD CONSTRAINT criteria_results_run_fkey FOREIGN KEY (run) REFERENCES public.runs(number) ON DELETE CASCADE;
 ALTER TABLE ONLY public.earlier_decisions
     ADD CONSTRAINT earlier_decisions_run_id_fkey FOREIGN KEY (run_id) REFERENCES public.runs(id) ON DELETE CASCADE;
 ALTER TABLE ONLY public.engine_events

@@ -3,17 +3,7 @@ CREATE TABLE alembic_version (
 	version_num VARCHAR(32) NOT NULL, 
 	CONSTRAINT alembic_version_pkc PRIMARY KEY (version_num)
 );
-INSERT INTO "alembic_version" VALUES('0011');
-CREATE TABLE artifacts (
-	run_id VARCHAR NOT NULL, 
-	name VARCHAR NOT NULL, 
-	sha256 VARCHAR NOT NULL, 
-	size_bytes BIGINT NOT NULL, 
-	UNIQUE (run_id, name), 
-	FOREIGN KEY(run_id) REFERENCES runs (id) ON DELETE CASCADE
-);
-INSERT INTO "artifacts" VALUES('20261128-213029-e10b32','tokens.parquet','c51e455b41df6c017327e16001dd064b8b6733faeaa69b23d9bd79c8079237d5',6);
-INSERT INTO "artifacts" VALUES('20261128-213029-e10b32','worst_tokens.json','4f53cda18c2baa0c0354bb5f9a3ecbe5ed12ab4d8e11ba873c2f11161202b945',2);
+INSERT INTO "alembic_version" VALUES('0013');
 CREATE TABLE asked (
 	id INTEGER NOT NULL, 
 	probe VARCHAR NOT NULL, 
@@ -50,29 +40,6 @@ CREATE TABLE blessings (
 	FOREIGN KEY(run_id) REFERENCES runs (id) ON DELETE CASCADE
 );
 INSERT INTO "blessings" VALUES(1,'20261128-213029-e10b32','eva','release 1','2026-11-28T21:30:30.112075+00:00',NULL,NULL,NULL);
-CREATE TABLE criteria_results (
-	run INTEGER NOT NULL, 
-	criterion VARCHAR NOT NULL, 
-	metric INTEGER NOT NULL, 
-	tier VARCHAR NOT NULL, 
-	verdict VARCHAR NOT NULL, 
-	waived BOOLEAN NOT NULL, 
-	loss FLOAT, 
-	loss_lower FLOAT, 
-	loss_upper FLOAT, 
-	"limit" FLOAT, 
-	PRIMARY KEY (run, criterion), 
-	FOREIGN KEY(run) REFERENCES runs (number) ON DELETE CASCADE, 
-	FOREIGN KEY(metric) REFERENCES metrics (id)
-)
- WITHOUT ROWID
-
-;
-INSERT INTO "criteria_results" VALUES(1,'intact',3,'blocking','PASS',0,0.0,0.0,0.0,0.0);
-INSERT INTO "criteria_results" VALUES(1,'mmlu',2,'blocking','PASS',0,0.0,-3.02492113842163234949e-02,2.50548554759006947278e-02,9.99999999999999777955e-02);
-INSERT INTO "criteria_results" VALUES(1,'tools',1,'blocking','PASS',0,0.01,-1.93919943087248469737e-02,4.80665299833660242256e-02,0.1);
-INSERT INTO "criteria_results" VALUES(2,'intact',3,'blocking','PASS',0,0.0,0.0,0.0,0.0);
-INSERT INTO "criteria_results" VALUES(2,'integrity.damaged-checkpoint',3,'blocking','PASS',0,0.0,0.0,0.0,0.0);
 CREATE TABLE earlier_decisions (
 	id INTEGER NOT NULL, 
 	run_id VARCHAR NOT NULL, 
@@ -94,11 +61,6 @@ CREATE TABLE engine_events (
 );
 INSERT INTO "engine_events" VALUES(1,'20261128-213029-e10b32','2026-03-01T00:00:00.000000+00:00','begun','began');
 INSERT INTO "engine_events" VALUES(2,'20261128-213030-2eda74','2026-11-28T21:30:30.167211+00:00','retry','batch 0');
-CREATE TABLE history (
-	id VARCHAR NOT NULL, 
-	PRIMARY KEY (id)
-);
-INSERT INTO "history" VALUES('caea7edc5e6c4b3e897a5a6a1a3ca7ca');
 CREATE TABLE items (
 	run INTEGER NOT NULL, 
 	asked INTEGER NOT NULL, 
@@ -130,13 +92,6 @@ INSERT INTO "items" VALUES(2,12,0,0,NULL,0,25,22);
 INSERT INTO "items" VALUES(2,13,9,0,NULL,0,29,20);
 INSERT INTO "items" VALUES(2,14,6,0,NULL,0,30,22);
 INSERT INTO "items" VALUES(2,15,3,0,NULL,0,26,32);
-CREATE TABLE kept_drifts (
-	family VARCHAR NOT NULL, 
-	branch VARCHAR NOT NULL, 
-	stand VARCHAR NOT NULL, 
-	found TEXT NOT NULL, 
-	PRIMARY KEY (family, branch)
-);
 CREATE TABLE measurements (
 	run INTEGER NOT NULL, 
 	metric INTEGER NOT NULL, 
