@@ -24,6 +24,8 @@ from q36eval.gate.declaration import (
 from q36eval.gate.policy_file import read_policy
 from q36eval.gate.report import CriterionResult, CriterionVerdict, GateReport, Waiver
 from q36eval.history import (
+    WATCHED,
+    Archiving,
     Blessing,
     BranchKey,
     BranchSummary,
@@ -86,7 +88,7 @@ class BranchStanding:
 
     `margin` is that of the mean KL in nats/token, and `decisive` the first criterion that decided the worst lane, where
     the report was read. `drifts`: for the worse. `changed`: the checkpoint changed during the newest run, which cannot
-    be resumed.
+    be resumed. `apart`: why it is not listed as a release candidate; empty where it is.
     """
 
     of: BranchSummary
@@ -97,6 +99,7 @@ class BranchStanding:
     margin: float | None = None
     decisive: CriterionResult | None = None
     changed: bool = False
+    apart: str = ""
 
     @property
     def key(self) -> BranchKey:
@@ -138,16 +141,26 @@ class BranchStanding:
         return " ".join(f"{uses(lanes).capitalize()}: {each.why}" for each, lanes in self.parts)
 
     @property
+    def chips(self) -> list[tuple[str, str]]:
+        """Of each standing, the worst first: symbol and word, its lanes where they are not all, and when its waivers
+        lapse; with it a Streamlit colour name."""
+        chips = []
+        for standing in sorted({each.standing for each in self.lanes.values()}, key=list(Standing).index):
+            lanes = {lane: each.until for lane, each in self.lanes.items() if each.standing is standing}
+            of, until = uses(lanes) if len(lanes) < len(self.lanes) else "", next(iter(lanes.values()))
+            symbol, colour = _LOOKS[standing]
+            chips.append((" ".join(filter(None, (symbol, str(standing), of, until))), colour))
+        return chips
+
+    @property
     def colour(self) -> str:
-        """A Streamlit colour name."""
-        return _LOOKS[self.standing][1]
+        """That of the worst chip."""
+        return self.chips[0][1]
 
     @property
     def chip(self) -> str:
-        """Symbol and word, the lanes where it is not that of all, and when its waivers lapse."""
-        lanes = [lane for lane, each in self.lanes.items() if each.standing is self.standing]
-        of = uses(lanes) if len(lanes) < len(self.lanes) else ""
-        return " ".join(filter(None, (_LOOKS[self.standing][0], str(self.standing), of, self.worst.until)))
+        """The worst of its chips."""
+        return self.chips[0][0]
 
     @property
     def shown(self) -> RunSummary:
@@ -169,6 +182,20 @@ def in_order(rows: Iterable[BranchStanding]) -> list[BranchStanding]:
     """What needs a person most comes first, then by family and name."""
     order = list(Standing)
     return sorted(rows, key=lambda each: (order.index(each.standing), each.key))
+
+
+def why_apart(of: BranchSummary, archived: Archiving | None = None) -> str:
+    """Why a branch is not listed as a release candidate; empty where it is one."""
+    if of.branch.startswith(WATCHED):
+        return "Rounds of q36eval watch."
+    gates = [run for run in (of.judged, of.newest) if run is not None and run.is_gate]
+    if not gates:
+        return "Inspected or measured, never gated."
+    if of.branch.startswith("/") and not any(run.checkpoint_sha256 for run in gates):
+        return "No checkpoint could be read in this folder."
+    if archived is not None:
+        return f"Archived by {archived.owner} on {archived.at:%Y-%m-%d}: {archived.reason}"
+    return ""
 
 
 def since_words(run: RunRecord, now: BranchStanding) -> str | None:
@@ -224,7 +251,7 @@ class Standings:
     def __init__(self, history: History, now: datetime) -> None:
         self._history, self._today = history, now.astimezone(UTC).date()
         self._branches = {(of.family, of.branch): of for of in history.branches()}
-        self._verdicts = history.standing_verdicts()
+        self._verdicts, self._archived = history.standing_verdicts(), history.archived()
         self._waivers: dict[BranchKey, tuple[Waiver, ...]] = {}
         for record in history.waiver_records():
             if record.revoked is None:
@@ -284,6 +311,7 @@ class Standings:
             margin=_kl_margin(report),
             decisive=next(iter(decisive_in(report, worst)), None),
             changed=changed,
+            apart=why_apart(of, self._archived.get(key)),
         )
 
     def _drifts_for_the_worse(self, key: BranchKey) -> bool:

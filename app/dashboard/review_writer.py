@@ -69,6 +69,19 @@ def bless(reader: Reader, run: RunRecord, typed: str, reason: str) -> str:
     return f"Blessed by {blessing.owner}: drift is measured against this run from now on."
 
 
+def archive(reader: Reader, run: RunRecord, typed: str, reason: str, *, archived: bool) -> str:
+    """Take the run's branch off the list of release candidates, or put it back.
+
+    Raises:
+        UsageError: nobody may write here, name or reason is missing, or it is so already.
+    """
+    owner = writer(typed)
+    reader.history.archive(run.family, run.branch, owner, reason.strip(), archived=archived)
+    return (
+        f"{run.branch} is archived by {owner}, until its next gate." if archived else f"{run.branch} is listed again."
+    )
+
+
 def decide_today(reader: Reader, run: RunRecord, typed: str) -> str:
     """Decide the run again as of today, with the waivers and signatures there are.
 

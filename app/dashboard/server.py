@@ -37,39 +37,27 @@ CONFIGURATION = {
 
 
 def serve(address: str, port: int, allowed: list[str], page: list[str]) -> None:
-    """Serve until a signal stops it; `page` are the arguments of `main.py`, `allowed` further host names.
+    """Serve until a signal stops it; port 0 takes a free one, `page` are the arguments of `main.py`, `allowed` further
+    host names.
 
     Raises:
         UsageError: nobody can listen on that port.
     """
-    port = port_of(address, port)
+    try:
+        with socket.create_server((address, port), family=(socket.AF_INET, socket.AF_INET6)[":" in address]) as tried:
+            port = tried.getsockname()[1]
+    except OSError as error:
+        why = f"The dashboard cannot listen on {address} port {port}: {error.strerror}; --port 0 takes a free one."
+        raise UsageError("port-unusable", why) from error
     sys.argv = [str(SCRIPT), *page]
     hosts = [*LOOPBACK, *([] if address in EVERYWHERE else [address]), *allowed]
-    shown = "127.0.0.1" if address in EVERYWHERE else f"[{address}]" if ":" in address else address
 
     @asynccontextmanager
     async def started(_: Any) -> AsyncIterator[None]:
+        shown = f"[{address}]" if ":" in address else address
         print(f"The dashboard is at http://{shown}:{port}; Ctrl-C stops it.", flush=True)
         yield
 
     app: Any = st.App(SCRIPT, lifespan=started, middleware=[Middleware(Guard, hosts)])
     with suppress(KeyboardInterrupt):
         app.run(config=CONFIGURATION | {"server.address": address, "server.port": port})
-
-
-def port_of(address: str, port: int) -> int:
-    """The port to listen on, a free one for 0.
-
-    Raises:
-        UsageError: nobody can listen there.
-    """
-    with socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET) as tried:
-        tried.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            tried.bind((address, port))
-        except OSError as error:
-            raise UsageError(
-                "port-unusable",
-                f"The dashboard cannot listen on {address} port {port}: {error.strerror}; --port 0 takes a free one.",
-            ) from error
-        return int(tried.getsockname()[1])

@@ -169,21 +169,6 @@ def stopped_early(report: GateReport) -> bool:
     return any(stage.state is StageState.NOT_EVALUATED for stage in report.stages)
 
 
-def not_evaluated(report: GateReport) -> frozenset[str]:
-    """The ids of the criteria that were left out since the FAIL was certain without them.
-
-    Of a report that is no FAIL none: decided again, with a waiver, what was left out is missing.
-    """
-    if report.verdict is not Verdict.FAIL:
-        return frozenset()
-    broken = {failure.probe for failure in report.failures if failure.of_the_engine}
-    return frozenset(
-        result.id
-        for result in report.criteria
-        if result.verdict is CriterionVerdict.NOT_MEASURED and result.probe not in broken and CERTAIN in result.reason
-    )
-
-
 def help_text(result: CriterionResult) -> str | None:
     """How many more items would decide an open criterion; None where that is not what it lacks."""
     times = times_the_items(result)

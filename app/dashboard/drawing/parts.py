@@ -26,15 +26,12 @@ RUNS_OFFERED = 50
 
 
 EMPTY = {
-    "Overview": "No branch yet: a gate measures one and decides whether it may ship.",
-    "Review": "Nothing to review yet: a gate gives the verdicts that reviewers waive, sign and bless.",
-    "Compare": "Nothing to compare yet: two gates are compared, of one branch or of two.",
-    "Branch": "No branch yet: this page follows the figures of a branch over its gates.",
-    "Run": "No run yet: this page shows a gate's verdict and what decided it.",
-    "KL": "No run yet: this page shows by how much a branch's tokens diverge.",
-    "Evals": "No run yet: this page shows scores by task and the answers that flipped.",
-    "Canaries": "No run yet: this page shows the answers of branch and reference side by side.",
+    "Overview": "No branch was gated yet.",
+    "Review": "There is no verdict to review yet.",
+    "Compare": "There are no two runs to compare yet.",
+    "Branch": "There is no branch to follow over its runs yet.",
 }
+NO_RUN = "There is no run to show yet."
 FIRST_COMMAND = "q36eval gate --branch fp8-head"
 _PAGE = "page_of_the_tab"
 
@@ -58,7 +55,7 @@ def reader_or_stop() -> Reader:
     """The history to read; where it holds no run, the command that makes one, and the page ends there."""
     reader = Reader(Started.of().source)
     if not reader.exists or not reader.history.summaries(limit=1):
-        st.info(f"{EMPTY[st.session_state[_PAGE]]} This one judges a branch of the sandbox:")
+        st.info(f"{EMPTY.get(st.session_state[_PAGE], NO_RUN)} This gate judges a branch of the sandbox:")
         st.code(FIRST_COMMAND, language=None)
         st.stop()
     return reader
@@ -87,19 +84,16 @@ def branch_label(key: BranchKey) -> str:
     return line(f"{key[1]} (family {key[0]})")
 
 
-def choose_run(
-    reader: Reader, key: str, parameter: str = "run", label: str = "", otherwise: str | None = None
-) -> RunRecord:
+def choose_run(reader: Reader, key: str, parameter: str = "run", label: str = "") -> RunRecord:
     """A run chosen by `?run=ID` (a unique prefix will do), else the one last looked at, else the newest gate.
 
     The newest runs of one branch are offered; the address always names the chosen one, so that it can be passed on.
-    `parameter` is its name there, `label` goes before those of the two fields, and `otherwise` is taken where neither
-    the address nor memory names one.
+    `parameter` is its name there, and `label` goes before those of the two fields.
     """
     chosen = asked_run(reader, parameter)
     remembered = _run_asked_for(reader, st.session_state.get(f"last_{parameter}"))
     newest = reader.history.summaries(limit=1)[0].id  # where there is no gate
-    chosen = chosen or remembered or _run_asked_for(reader, otherwise or "latest") or reader.history.get_run(newest)
+    chosen = chosen or remembered or _run_asked_for(reader, "latest") or reader.history.get_run(newest)
     keys = sorted((of.family, of.branch) for of in reader.history.branches())
     st.session_state[f"{key}_branch"], st.session_state[key] = (chosen.family, chosen.branch), chosen.id
 

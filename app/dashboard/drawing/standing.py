@@ -4,44 +4,37 @@ from datetime import UTC, datetime
 
 import streamlit as st
 
-from q36eval.app.dashboard.escape import label, line, name
+from q36eval.app.dashboard.escape import label, name
 from q36eval.app.dashboard.history_reader import Reader
-from q36eval.app.dashboard.models.overview import needs_of
-from q36eval.app.dashboard.verdict_style import look_of
-from q36eval.app.standing import LANE_NAMES, BranchStanding, Standings, since_words
-from q36eval.history import RunRecord
-from q36eval.records import Lane, Verdict
+from q36eval.app.dashboard.models.overview import LiveRun, live_runs
+from q36eval.app.standing import BranchStanding, Standings, since_words
+from q36eval.history import RunFilter, RunRecord, RunState
+from q36eval.records import Verdict
 
-
-def lanes_words(row: BranchStanding) -> str:
-    """Each lane's verdict, by the run that says how the branch stands there."""
-    said = []
-    for lane in Lane:
-        standing = row.lanes.get(lane)
-        if standing is None:
-            said.append(f"not meant for {LANE_NAMES[lane]} use")
-            continue
-        verdict = None if standing.run is None else standing.run.lanes.get(lane)
-        said.append(
-            f"{LANE_NAMES[lane].capitalize()} {look_of(verdict).label if verdict is not None else '– not judged'}"
-        )
-    return " · ".join(said)
+LIVE_EVERY_S = 2.0
+MOST_LIVE = 20
 
 
 def policies_words(row: BranchStanding) -> str:
     """By which policies that is."""
     runs = [each.run for each in row.lanes.values() if each.run is not None]
     policies = dict.fromkeys(label(name(run.policy)) for run in runs if run.policy is not None)
-    return f" · policy {' and '.join(policies)}" if policies else ""
+    return f"policy {' and '.join(policies)}" if policies else ""
 
 
-def draw_needs(row: BranchStanding, now: datetime, *, commands_only: bool = False) -> None:
-    """What a branch needs of a person, with the command that settles it; on request what has such a command alone."""
-    for need in needs_of(row, now):
-        if need.command is not None or not commands_only:
-            st.text(f"→ {line(need.words)}")
-        if need.command is not None:
-            st.code(line(need.command), language=None, wrap_lines=True)
+def running(reader: Reader, run_id: str | None = None) -> list[LiveRun]:
+    """The runs in state `running`, on request one alone, with what history says of how far they are."""
+    of = reader.history.summaries(RunFilter(state=RunState.RUNNING), limit=None if run_id else MOST_LIVE)
+    known = [(run, reader.history.progress(run.id)) for run in of if run_id in (None, run.id)]
+    return live_runs(known, datetime.now(UTC), reader.alive)
+
+
+def draw_live(live: LiveRun) -> None:
+    """A run in state `running`: how far it is, what remains by the terminal's estimate, and whether it is alive."""
+    strip, link = st.columns((1, 5), vertical_alignment="center")
+    strip.progress(live.share or 0.0)
+    words = f"{name(live.run.branch)}: {live.words} · {live.pulse}"
+    link.page_link("views/run.py", label=label(words), query_params={"run": live.run.id})
 
 
 def draw_standing_beside(reader: Reader, run: RunRecord) -> None:

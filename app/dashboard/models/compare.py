@@ -1,5 +1,6 @@
 """What the compare page shows of two runs beside each other. Pure."""
 
+from collections import Counter
 from collections.abc import Sequence
 
 from q36eval.app.dashboard.verdict_style import look_of
@@ -13,18 +14,25 @@ MOVED_WORDS = {"better": "▲ better", "worse": "▼ worse", "unclear": "≈ unc
 SHOWN_FIELD = 40
 
 
-def default_pair(runs: Sequence[RunSummary], blessed: str | None) -> tuple[str, str]:
-    """The runs to begin with, of those of one branch (newest first): the newest judged and, before it, the blessed run
-    or the one judged before."""
-    judged = [run.id for run in runs if run.verdict is not None] or [run.id for run in runs]
-    others = [*([] if blessed is None else [blessed]), *judged[1:]]
-    return next((other for other in others if other != judged[0]), judged[0]), judged[0]
+def default_pair(runs: Sequence[RunSummary], blessed: str | None) -> tuple[str, str] | None:
+    """The runs to begin with, of those of one branch (newest first): its newest judged gate as B and, as A, the blessed
+    run, or the gate judged before where the newest is the blessed one; None where there are no two."""
+    judged = [run.id for run in runs if run.is_gate and run.verdict is not None]
+    others = [run for run in (*([] if blessed is None else [blessed]), *judged[1:]) if run not in judged[:1]]
+    return (others[0], judged[0]) if judged and others else None
 
 
-def headline(comparison: Comparison, a: RunRecord, b: RunRecord) -> str:
-    """What came of holding B against A, in one line."""
+def unlike(a: RunRecord, b: RunRecord) -> str | None:
+    """Why two runs say nothing side by side; None where they may."""
     if a.id == b.id:
         return "A and B are the same run: choose another for one of them."
+    if a.family != b.family:
+        return "A and B are of two families, which share no reference: choose two runs of one family."
+    return None
+
+
+def headline(comparison: Comparison) -> str:
+    """What came of holding B against A, in one line."""
     turned = sum(one.turned for one in comparison.criteria)
     moves = [one.movement for one in comparison.criteria]
     said = [f"Of {len(comparison.criteria)} criteria {turned} have another verdict in B"]
@@ -35,23 +43,22 @@ def headline(comparison: Comparison, a: RunRecord, b: RunRecord) -> str:
     return f"{'; '.join(said)}. Counts move by any change, figures beyond what pairing leaves to chance."
 
 
+def changed(one: ComparedCriterion) -> bool:
+    """Whether a criterion has another verdict in B, or moved beyond what pairing leaves to chance."""
+    return one.turned or one.movement in ("better", "worse")
+
+
 def criterion_rows(criteria: Sequence[ComparedCriterion]) -> list[dict[str, str]]:
     """One row of plain text per criterion: what moved for the worse first, then where the verdict differs."""
-    ordered = sorted(criteria, key=lambda one: one.urgency)
     return [
         {
-            "criterion": _heading(one),
-            "id": one.id,
-            "moved": MOVED_WORDS.get(one.movement or "", "–"),
-            "A": _judged(one.a),
-            "A judged": _figure(one.a),
-            "B": _judged(one.b),
-            "B judged": _figure(one.b),
-            **{name: cell for name, cell in difference_row(one.difference).items() if name != "moved"},
-            "unit": one.unit or "–",
-            "why not paired": one.why,
+            "criterion": f"{_heading(one)} ({one.id})",
+            "A": _figure(one.a),
+            "B": _figure(one.b),
+            "change": MOVED_WORDS[one.movement] if one.movement == "same" else _change(one.difference, one.unit),
+            "verdict change": " → ".join(dict.fromkeys((_judged(one.a), _judged(one.b)))),
         }
-        for one in ordered
+        for one in sorted(criteria, key=lambda one: one.urgency)
     ]
 
 
@@ -59,16 +66,28 @@ def measurement_rows(comparison: Comparison) -> list[dict[str, str]]:
     """Figures beside the criteria, as `criterion_rows`; there are such where neither run was judged."""
     return [
         {
-            "figure": titled(m.key),
-            "id": m.key,
+            "figure": f"{titled(m.key)} ({m.key})",
             "A": number(m.a),
             "B": number(m.b),
-            **difference_row(m.difference),
-            "unit": m.unit,
-            "why": m.why,
+            "change": _change(m.difference, m.unit),
         }
         for m in comparison.measurements
     ]
+
+
+def unpaired(comparison: Comparison) -> list[str]:
+    """Why figures were not paired, each reason once."""
+    whys = Counter([one.why for one in comparison.criteria] + [one.why for one in comparison.measurements])
+    return [f"{n} figures are not paired: {why}." for why, n in whys.items() if why]
+
+
+def _change(difference: PairedDifference | None, unit: str | None) -> str:
+    """Where B moved against A, by how much, within which interval, over how many clusters."""
+    cells = difference_row(difference)
+    if difference is None:
+        return "not paired"
+    by = f"{cells['B against A']}{'' if difference.ratio or unit is None else f' {unit}'}"
+    return f"{cells['moved']}: {by} {cells['interval']}, {cells['paired clusters']} clusters"
 
 
 def titled(key: str) -> str:

@@ -6,18 +6,9 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 from q36eval.app.standing import BranchStanding
-from q36eval.history import RunProgress, RunState, RunSummary
-from q36eval.reports.text import duration
+from q36eval.history import RunProgress, RunSummary
 
 EXPIRES_SOON = timedelta(days=14)
-
-
-@dataclass(frozen=True)
-class Need:
-    """One thing that waits for a person, in words; `command` settles it where no reviewer is needed."""
-
-    words: str
-    command: str | None = None
 
 
 def age_text(since: datetime, now: datetime) -> str:
@@ -35,26 +26,15 @@ def freshness(row: BranchStanding, now: datetime) -> str:
     return "never judged" if row.of.judged is None else f"judged {age_text(row.of.judged.started, now)}"
 
 
-def needs_of(row: BranchStanding, now: datetime) -> Iterable[Need]:
-    """What a branch needs of a person besides its verdict."""
-    newest, judged = row.of.newest, row.of.judged
-    command = f"q36eval gate --branch {shlex.quote(row.of.branch)}"
-    if row.changed:
-        yield Need("The checkpoint changed during the newest run; judge it again:", command)
-    elif newest.state is RunState.INTERRUPTED:
-        yield Need("The newest run was interrupted; this continues it:", resume_command(row.of.branch, newest.id))
-    if judged is None:
-        if newest.state is RunState.FINISHED:
-            yield Need("Measured but never judged:", command)
-        return
+def needs_of(row: BranchStanding, now: datetime) -> Iterable[str]:
+    """What a branch needs of a reviewer besides its verdict."""
     if row.ships and row.blessing is None:
-        yield Need("Passed and not blessed: drift has no baseline.")
+        yield "Passed and not blessed: drift has no baseline."
     today = now.astimezone(UTC).date()
     for waiver in sorted(row.waivers, key=lambda waiver: (waiver.expires, waiver.scope)):
-        if waiver.expires - today <= EXPIRES_SOON:
+        if row.of.judged is not None and waiver.expires - today <= EXPIRES_SOON:
             ends = "expired" if waiver.expires < today else "expires"
-            subject = f"The waiver of {waiver.scope} by {waiver.owner}"
-            yield Need(f"{subject} {ends} on {waiver.expires}.")
+            yield f"The waiver of {waiver.scope} by {waiver.owner} {ends} on {waiver.expires}."
 
 
 SILENT_AFTER = timedelta(minutes=10)
@@ -63,11 +43,13 @@ SILENT_AFTER = timedelta(minutes=10)
 
 @dataclass(frozen=True)
 class LiveRun:
-    """A run in state `running`; `share` is what is done of its stage, None where it never said; `silent` a dead one."""
+    """A run in state `running`: `share` is what is done of its stage, None where it never said; `pulse` says whether it
+    is alive, and `silent` that it is not."""
 
     run: RunSummary
     share: float | None
     words: str
+    pulse: str
     silent: bool
 
 
@@ -92,18 +74,15 @@ def resume_command(branch: str, run_id: str) -> str:
 def _live(run: RunSummary, progress: RunProgress | None, now: datetime, alive: bool | None) -> LiveRun:
     last = run.started if progress is None else progress.at
     silent = now - last > SILENT_AFTER if alive is None else not alive
-    begun = f"begun {age_text(run.started, now)}"
-    share = None
-    if progress is None:
-        words = f"{begun}, no progress reported"
-    else:
+    share, parts = None, ["no progress reported"]
+    if progress is not None:
         of = f" {progress.done:,} of {progress.total:,}" if progress.total else ""
-        words = f"{progress.stage}{of} · {begun}"
+        parts = [f"{progress.stage}{of}"]
+        parts += [f"remaining: {progress.remaining}"] if progress.remaining and not silent else []
         share = min(1.0, progress.done / progress.total) if progress.total else None
-        if share and share < 1 and not silent:
-            left = (last - run.started).total_seconds() * (1 - share) / share
-            words = f"about {duration(left)} left · {words}"
-    if silent:
-        what = "its process has ended; its last report was" if alive is False else "no sign of life since"
-        words += f" · {what} {age_text(last, now)}"
-    return LiveRun(run, share, words, silent)
+    heard = f"last report {age_text(last, now)}"
+    if alive is None:
+        pulse = f"killed, or silent on another machine: {heard}" if silent else f"on another machine, {heard}"
+    else:
+        pulse = f"alive, {heard}" if alive else f"killed: its process has ended, {heard}"
+    return LiveRun(run, share, " · ".join([*parts, f"begun {age_text(run.started, now)}"]), pulse, silent)

@@ -35,7 +35,8 @@ def queue(rows: Sequence[BranchStanding], now: datetime) -> list[BranchStanding]
         row
         for row in rows
         if row.of.judged is not None
-        and (row.standing in WAITING or row.drifts or any(need.command is None for need in needs_of(row, now)))
+        and not row.apart
+        and (row.standing in WAITING or row.drifts or any(needs_of(row, now)))
     ]
     return in_order(waiting)
 

@@ -11,9 +11,9 @@ from q36eval.app.dashboard.drawing.parts import (
     page_head,
     reader_or_stop,
 )
-from q36eval.app.dashboard.drawing.standing import draw_needs, lanes_words, policies_words
+from q36eval.app.dashboard.drawing.standing import policies_words
 from q36eval.app.dashboard.escape import label, line
-from q36eval.app.dashboard.models.overview import freshness
+from q36eval.app.dashboard.models.overview import freshness, needs_of
 from q36eval.app.dashboard.verdict_style import look_of
 from q36eval.app.standing import BranchStanding, Standings
 from q36eval.history import RunState, RunSummary
@@ -26,9 +26,11 @@ def draw() -> None:
     key = choose_branch(reader)
     now = datetime.now(UTC)
     row = Standings(reader.history, now).of(key)
-    st.badge(label(row.chip), color=row.colour)
+    with st.container(horizontal=True, vertical_alignment="center"):
+        for chip, colour in row.chips:
+            st.badge(label(chip), color=colour)
+        st.caption(policies_words(row))
     st.text(line(row.why))
-    st.caption(f"{lanes_words(row)}{policies_words(row)}")
     _draw_decisions(row, now)
     st.subheader(f"The newest of {row.of.runs:,} runs", anchor=False)
     blessed = None if row.blessing is None else row.blessing.run_id
@@ -42,7 +44,8 @@ def _draw_decisions(row: BranchStanding, now: datetime) -> None:
     if row.blessing is not None:
         one = row.blessing
         st.text(line(f"★ Blessed run {one.run_id}, by {one.owner} on {one.at:%Y-%m-%d}: {one.reason}"))
-    draw_needs(row, now)
+    for need in needs_of(row, now):
+        st.text(line(f"→ {need}"))
     where, newest = {"branch": row.of.branch, "family": row.of.family}, {"run": row.shown.id}
     with st.container(horizontal=True):
         st.page_link("views/run.py", label="Newest verdict", icon=":material/rule:", query_params=newest)

@@ -17,6 +17,7 @@ from q36eval.app.dashboard.drawing.side_by_side import side_by_side
 from q36eval.app.dashboard.escape import block, label, line
 from q36eval.app.dashboard.history_reader import Reader
 from q36eval.app.dashboard.models.compare import (
+    changed,
     criterion_rows,
     default_pair,
     differing_rows,
@@ -24,6 +25,8 @@ from q36eval.app.dashboard.models.compare import (
     headline,
     measurement_rows,
     side_name,
+    unlike,
+    unpaired,
 )
 from q36eval.app.dashboard.verdict_style import look_of
 from q36eval.app.figures.answers import diff_pieces
@@ -39,11 +42,8 @@ def draw() -> None:
     """The page."""
     page_head("Compare")
     reader = reader_or_stop()
-    for side in ("a", "b"):
-        asked_run(reader, side)
-    first, second = _default(reader)
-    a = choose_run(reader, "compare_a", "a", "A: ", first)
-    b = choose_run(reader, "compare_b", "b", "B: ", second)
+    _fill_address(reader)
+    a, b = (choose_run(reader, f"compare_{side}", side, f"{side.upper()}: ") for side in "ab")
     name_tab(f"{a.branch} {a.id}", f"{b.branch} {b.id}")
     for column, name, run in zip(st.columns(2), "AB", (a, b), strict=True):
         look = look_of(run.verdict)
@@ -52,19 +52,32 @@ def draw() -> None:
         column.badge(f"{name}: {look.label}", color=look.colour)
         column.page_link("views/run.py", label=label(side_name(name, run)), query_params={"run": run.id})
         column.caption(label(said or "no verdict"))
+    why = unlike(a, b)
+    if why is not None:
+        st.info(why)
+        return
     comparison = reader.comparison(a, b)
-    st.text(headline(comparison, a, b))
+    st.text(headline(comparison))
     _draw_differing(comparison)
     _draw_criteria(comparison)
     _draw_flips(comparison, a, b)
 
 
-def _default(reader: Reader) -> tuple[str, str]:
-    """Of the branch that the address names, else of the one with the newest run."""
-    branches = [(of.family, of.branch) for of in reader.history.branches()]
-    key = named_branch(branches) or branches[0]
-    blessed = next((one.run_id for one in reader.history.blessings(key[1], key[0])), None)
-    return default_pair(newest_runs(reader, key), blessed)
+def _fill_address(reader: Reader) -> None:
+    """Without runs in the address, or two looked at before: a pair of the branch that it names, else of the first that
+    has one."""
+    asked = [asked_run(reader, side) for side in "ab"]
+    keys = [(of.family, of.branch) for of in reader.history.branches()]
+    named = named_branch(keys)
+    if any(asked) or (named is None and "last_a" in st.session_state):
+        return
+    for key in keys if named is None else [named]:
+        blessed = next((one.run_id for one in reader.history.blessings(key[1], key[0])), None)
+        runs = newest_runs(reader, key)
+        pair = default_pair(runs, blessed) or ((runs[0].id, runs[0].id) if named else None)
+        if pair is not None:
+            st.query_params["a"], st.query_params["b"] = pair
+            return
 
 
 def _draw_differing(comparison: Comparison) -> None:
@@ -84,9 +97,16 @@ def _draw_differing(comparison: Comparison) -> None:
 def _draw_criteria(comparison: Comparison) -> None:
     if comparison.criteria:
         st.header("Criteria", anchor=False)
-        rows = criterion_rows(comparison.criteria)
-        table(rows, "Criteria of both runs with their paired difference", "compared criteria")
+        moved = [one for one in comparison.criteria if changed(one)]
+        whole = st.toggle(f"Show the {len(comparison.criteria) - len(moved)} unchanged criteria too", key="unchanged")
+        if moved or whole:
+            rows = criterion_rows(comparison.criteria if whole else moved)
+            table(rows, "Criteria of both runs with their paired difference", "compared criteria")
+        else:
+            st.text("No criterion changed.")
         st.caption("B against A over the items of both runs. Intervals are not adjusted for multiple comparisons.")
+    for why in unpaired(comparison):
+        st.text(line(why))
     if comparison.measurements:
         st.header("Figures", anchor=False)
         table(measurement_rows(comparison), "Figures of both runs with their paired difference", "compared figures")

@@ -1,4 +1,4 @@
-"""Docs: the pages of documentation that come with this version."""
+"""Docs: the documentation of this version."""
 
 import re
 from pathlib import Path
@@ -8,22 +8,17 @@ import streamlit as st
 from q36eval.app.dashboard.drawing.parts import page_head
 
 FOLDER = Path(__file__).parents[3] / "docs"
-IMAGE = re.compile(r"^!\[.*\n+", re.MULTILINE)
 LINK = re.compile(r"\]\(([a-z-]+)\.md(?:#[^)]*)?\)")
 
 
 def draw() -> None:
     """The page that the address names, else that of the dashboard."""
     page_head("Docs")
-    names = sorted(file.stem for file in FOLDER.glob("*.md"))
-    if not names:
-        st.info("This installation has no documentation; it is in the folder docs of the source.")
-        return
-    if st.query_params.get("page") not in names:
-        st.query_params["page"] = "ui"
-    name = st.selectbox("Page", names, key="page", bind="query-params", width=360)
-    text = (FOLDER / f"{name}.md").read_text(encoding="utf-8")
-    st.markdown(LINK.sub(r"](/docs?page=\1)", IMAGE.sub("", text)))
+    pages = {file.stem: file.read_text(encoding="utf-8") for file in FOLDER.glob("*.md")}
+    name = st.query_params.get("page", "")
+    st.caption(" · ".join(f"[{page}](/docs?page={page})" for page in sorted(pages)))
+    text = re.sub(r"(?m)^!\[.*$", "", pages.get(name, pages.get("ui", "This installation has no documentation.")))
+    st.markdown(LINK.sub(r"](/docs?page=\1)", text))
 
 
 if __name__ == "__main__":

@@ -3,9 +3,11 @@
 import shlex
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from functools import partial
 
 import streamlit as st
 
+from q36eval.app.dashboard.drawing.branches import draw_branches
 from q36eval.app.dashboard.drawing.parts import (
     name_tab,
     page_head,
@@ -16,11 +18,9 @@ from q36eval.app.dashboard.drawing.parts import (
     verdict_badge,
     verdict_heading,
 )
-from q36eval.app.dashboard.drawing.standing import draw_needs, draw_standing_beside
-from q36eval.app.dashboard.escape import label as inert_label
+from q36eval.app.dashboard.drawing.standing import draw_standing_beside
 from q36eval.app.dashboard.escape import line
 from q36eval.app.dashboard.history_reader import Reader
-from q36eval.app.dashboard.models.overview import freshness
 from q36eval.app.dashboard.models.review import (
     CANARY,
     decided_today,
@@ -33,12 +33,12 @@ from q36eval.app.dashboard.models.review import (
     waiver_of,
     without_effect,
 )
-from q36eval.app.dashboard.review_writer import bless, decide_today, revoke, sign_off, today, waive
+from q36eval.app.dashboard.review_writer import archive, bless, decide_today, revoke, sign_off, today, waive
 from q36eval.app.dashboard.reviewer import Permission, permission
 from q36eval.app.dashboard.verdict_style import look_of
 from q36eval.app.reviewing.effects import record_needed
 from q36eval.app.reviewing.waiver_files import LONGEST_DAYS
-from q36eval.app.standing import BranchStanding, Standings
+from q36eval.app.standing import Standings
 from q36eval.app.standing import names as listed
 from q36eval.errors import Q36Error, UsageError
 from q36eval.gate.report import CriterionVerdict, GateReport, Waiver
@@ -51,6 +51,7 @@ from q36eval.reports.story import waits_for_signature
 from q36eval.reports.text import why_text
 
 ROWS_PER_PAGE = 10
+FOR_THE_RUN = ("branch", "reference", "floor")  # columns of the report's table that the run's own page has
 
 
 def draw() -> None:
@@ -77,31 +78,18 @@ def _draw_queue(reader: Reader) -> None:
     waiting = queue(rows, now)
     if waiting:
         wait = "1 branch waits" if len(waiting) == 1 else f"{len(waiting)} branches wait"
-        st.caption(f"{wait} for a person, what is worst first. How they stand, and what their newest verdicts need:")
+        st.caption(f"{wait} for a person, the worst of each family first.")
     else:
         st.success("Nothing waits for a person: what was judged may ship for some use, or is the reference.")
-    for row in page_of(waiting, ROWS_PER_PAGE, "review_page"):
-        _draw_waiting(known.of(row.key), now)
-    unjudged = [row.of.branch for row in rows if row.of.judged is None]
+    draw_branches(
+        reader,
+        known,
+        page_of(waiting, ROWS_PER_PAGE, "review_page"),
+        lambda row: ("review", "Review", {"run": row.shown.id}),
+    )
+    unjudged = [row.of.branch for row in rows if row.of.judged is None and not row.apart]
     if unjudged:
         st.text(line(f"Without any verdict so far: {listed(unjudged)}."))
-
-
-def _draw_waiting(row: BranchStanding, now: datetime) -> None:
-    with st.container(border=True):
-        name, verdict, needs, link = st.columns((2, 1.6, 5, 1.2))
-        name.text(f"{line(row.of.branch)}\nfamily {line(row.of.family)}")
-        verdict.badge(inert_label(row.chip), color=row.colour)
-        verdict.text(freshness(row, now))
-        with needs:
-            st.text(line(row.why))
-            draw_needs(row, now)
-        link.page_link(
-            "views/review.py",
-            label=inert_label(f"Review {row.of.branch}"),
-            icon=":material/rate_review:",
-            query_params={"run": row.shown.id},
-        )
 
 
 def _draw_run(reader: Reader, run: RunRecord, allowed: Permission) -> None:
@@ -117,6 +105,9 @@ def _draw_run(reader: Reader, run: RunRecord, allowed: Permission) -> None:
         st.text(line(f"Run {run.id} of {run.branch} (family {run.family}) is {run.state} and has no verdict."))
         st.info("Only a judged run can be waived, signed or blessed. A gate run judges:")
         st.code(line(f"q36eval gate --branch {shlex.quote(run.branch)}"), language=None)
+        if allowed.may_write:
+            _draw_name(allowed)
+        _draw_archive(reader, run, None, allowed)
         return
     draw_standing_beside(reader, run)
     _draw_summary(run, run.report)
@@ -135,26 +126,15 @@ def _draw_summary(run: RunRecord, report: GateReport) -> None:
         for lane in report.lanes:
             verdict_badge(lane.verdict, f" {lane.lane.value}{' with waivers' if lane.waived else ''}")
     with st.container(horizontal=True):
-        for page, label, icon in (
-            ("run", "The whole run", "rule"),
-            ("canaries", "Its canaries", "compare"),
-            ("evals", "Its evals", "quiz"),
-            ("kl", "Its KL", "water_drop"),
-        ):
-            st.page_link(
-                f"views/{page}.py",
-                label=label,
-                icon=f":material/{icon}:",
-                query_params={"run": run.id},
-                width="content",
-            )
+        asked = {"run": run.id}
+        st.page_link("views/run.py", label="The whole run", icon=":material/rule:", query_params=asked, width="content")
     for signature in report.signed_by:
         st.text(line(f"Signed by {signature.owner} on {signature.at:%Y-%m-%d %H:%M} UTC: {signature.reason}"))
 
 
 def _draw_open(run: RunRecord, report: GateReport) -> None:
     rows = [
-        {**row.cells, "why": why_text(row.result)}
+        {**{name: cell for name, cell in row.cells.items() if name not in FOR_THE_RUN}, "why": why_text(row.result)}
         for row in Document(report, run).criteria
         if row.result.verdict is not CriterionVerdict.PASS
     ]
@@ -167,7 +147,7 @@ def _draw_open(run: RunRecord, report: GateReport) -> None:
 
 USUAL_DAYS = 30
 MOST_NAME, MOST_REASON = 80, 2000
-REASONS = ("waive", "sign", "bless")
+REASONS = ("waive", "sign", "bless", "archive")
 DONE, DRAWN, SEEN = "review_done", "review_drawn", "review_seen"
 
 
@@ -186,6 +166,7 @@ def draw_forms(reader: Reader, run: RunRecord, report: GateReport, allowed: Perm
         "Sign off": _draw_sign,
         "Bless": _draw_bless,
         "Waivers of this branch": _draw_waivers,
+        "Archive": _draw_archive,
     }
     waits = "Waive" if needed is None and report.exit_code else "Bless"
     first = "Sign off" if needed is not None or waits_for_signature(report) else waits
@@ -327,6 +308,18 @@ def _draw_waivers(reader: Reader, run: RunRecord, report: GateReport, allowed: P
     if not standing:
         st.text("No waiver of this branch stands.")
     _draw_again(reader, run, report, allowed, "waivers")
+
+
+def _draw_archive(reader: Reader, run: RunRecord, _: GateReport | None, allowed: Permission) -> None:
+    known = reader.history.archived().get((run.family, run.branch))
+    if known is None:
+        st.text("Until its next gate the overview leaves the branch out. Its verdicts and what may ship stay.")
+    else:
+        st.text(line(f"Archived by {known.owner} on {known.at:%Y-%m-%d}: {known.reason}"))
+    reason = _reason("archive", "Why?", allowed)
+    label = "Archive the branch" if known is None else "List the branch again"
+    put = partial(archive, reader, run, reason=reason, archived=known is None)
+    _write_button(label, f"archive {state_of(run.family, run.branch, known)}", allowed, put)
 
 
 def _revoking(reader: Reader, run: RunRecord, number: int) -> Callable[[str], str]:

@@ -7,7 +7,7 @@ import streamlit as st
 
 from q36eval.app.dashboard.drawing.items import draw_item
 from q36eval.app.dashboard.drawing.parts import choose_run, page_head, reader_or_stop, table
-from q36eval.app.dashboard.drawing.standing import draw_standing_beside
+from q36eval.app.dashboard.drawing.standing import LIVE_EVERY_S, draw_standing_beside, running
 from q36eval.app.dashboard.drawing.tables import Plot
 from q36eval.app.dashboard.escape import label, line
 from q36eval.app.dashboard.history_reader import Reader
@@ -88,21 +88,27 @@ def _draw_undecided(reader: Reader, run: RunRecord) -> None:
     elif run.state is RunState.INTERRUPTED:
         st.info(f"This run was interrupted and has no verdict. {resumable}")
         st.code(line(resume_command(run.branch, run.id)), language=None)
-    elif run.state is RunState.RUNNING and reader.alive(run.id) is False:
-        st.info(f"The process of this run has ended, and it has no verdict. {resumable}")
-        st.code(line(resume_command(run.branch, run.id)), language=None)
     elif run.state is RunState.RUNNING:
-        progress = reader.history.progress(run.id)
-        sentence = "This run is going on, or was killed; it has no verdict yet."
-        if progress is not None and progress.total:
-            st.progress(min(1.0, progress.done / progress.total))
-            st.text(line(f"{progress.stage}: {progress.done:,} of {progress.total:,}"))
-            sentence += f" Last heard of at {progress.at:%H:%M:%S} UTC."
-        st.info(sentence)
+        st.fragment(_draw_running, run_every=LIVE_EVERY_S)(reader, run)
     else:
         st.info("This run only measured: no policy judged it, so it has no verdict.")
     for failure in reader.history.failures(run.id):
         st.text(line(f"{failure.probe} {failure.kind}: {failure.reason}"))
+
+
+def _draw_running(reader: Reader, run: RunRecord) -> None:
+    """Whether it is alive, its stage and what remains, as the terminal says it."""
+    found = running(reader, run.id)
+    if not found:
+        st.rerun()  # it ended meanwhile
+    for live in found:
+        st.info(label(f"This run has no verdict yet; {live.pulse}."))
+        if live.share is not None:
+            st.progress(live.share)
+        st.text(line(live.words))
+        if live.silent:
+            st.text("If the process is dead, this continues it:")
+            st.code(line(resume_command(run.branch, run.id)), language=None)
 
 
 def _draw_decided(document: Document, run: RunRecord) -> None:

@@ -26,7 +26,7 @@ def test_from_a_red_verdict_to_the_flipped_token_to_a_pass(history: History, vis
 
     app = visit(path)
     assert any("✗ BLOCKED" in one.value for one in app.markdown)
-    app = follow(visit, path, app, "See the prompts it lost: main")
+    app = follow(visit, path, app, "See why")
     assert any(one.value.startswith("1 of 60 questions") for one in app.caption)
     (shown,) = answers_of(app)
     assert shown["parting"] == "The answers part at token 8: the reference says ' A', the branch ' B'."

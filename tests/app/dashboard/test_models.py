@@ -14,11 +14,12 @@ from written_history import HOSTILE, outcome, worst_token
 from q36eval.app.dashboard.drawing.parts import csv_bytes, file_name
 from q36eval.app.dashboard.drawing.tables import Plot, table_html
 from q36eval.app.dashboard.escape import block, figure_text, line
+from q36eval.app.dashboard.models.compare import default_pair, unlike
 from q36eval.app.dashboard.models.run import criteria_rows
 from q36eval.app.figures.answers import last_lines
 from q36eval.app.figures.canary_items import Filter, outcome_label, reasons, select
 from q36eval.app.figures.kl import by_context
-from q36eval.history import History
+from q36eval.history import History, RunFilter
 from q36eval.history.run_comparison import compare
 from q36eval.reports import Document
 from q36eval.reports.plots import CRITERIA, Axis, Row, decades
@@ -116,6 +117,22 @@ def test_counts_of_other_prompts_are_no_better_and_no_worse(written: Written) ->
     assert moved[0]["required-freeform"] == "better"
     assert moved[1]["required-freeform"] is None
     assert {each["coverage-as-declared"] for each in moved} == {"same"}
+
+
+def test_a_pair_to_compare_is_of_two_judged_gates_of_one_branch(written: Written) -> None:
+    path, runs = written
+    history = History.open(path)
+    newest = history.summaries(RunFilter(branch="fp8-head"))
+    history.close()
+    blessed, (last, before, _) = runs["blessed"].id, [run.id for run in newest]
+    assert default_pair(newest, blessed) == (blessed, last)
+    assert default_pair(newest, last) == default_pair(newest, None) == (before, last)
+    assert default_pair(newest[:1], last) is default_pair([], None) is None
+    rounds = [run.model_copy(update={"branch": "watch:prod"}) for run in newest]
+    assert default_pair(rounds, None) is None
+    assert unlike(runs["pass"], runs["ruined"]) is None
+    assert unlike(runs["pass"], runs["pass"])
+    assert unlike(runs["pass"], runs["ruined"].model_copy(update={"family": "mine"}))
 
 
 def read(data: bytes) -> list[list[str]]:

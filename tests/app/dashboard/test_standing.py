@@ -12,6 +12,7 @@ from written_history import POLICY, evidence, identity, write_run
 import q36eval.app.standing as standing
 from q36eval.app.standing import BranchStanding, Standing, Standings
 from q36eval.chat.declared_template import TEMPLATE, DeclaredTemplate
+from q36eval.errors import UsageError
 from q36eval.gate import Circumstances, GateReport, Policy, Waiver, decide, with_integrity
 from q36eval.gate.declaration import DECLARED, declaration
 from q36eval.gate.policy_file import inherit, read_policy
@@ -170,10 +171,10 @@ def test_a_run_whose_checkpoint_changed_is_not_offered_to_be_resumed(history: Hi
     newer = history.start_run(family="sandbox", branch="main", provenance={CHANGED: "a.safetensors changed"}, **same)
     history.finish_run(newer.id, state=RunState.INTERRUPTED)
     assert standings(history)["main"] is Standing.STALE
-    for app in (visit(Path(history.name)), visit(Path(history.name), "run", run=newer.id)):
-        commands = [one.value for one in app.code]
-        assert "q36eval gate --branch main" in commands
-        assert not any("--resume" in command for command in commands)
+    assert "Gate it again" in [one.proto.label for one in visit(Path(history.name)).get("page_link")]
+    commands = [one.value for one in visit(Path(history.name), "run", run=newer.id).code]
+    assert "q36eval gate --branch main" in commands
+    assert not any("--resume" in command for command in commands)
 
 
 @pytest.mark.long
@@ -228,6 +229,29 @@ def test_a_pass_that_waits_for_a_signature_does_not_ship(history: History) -> No
     changed = IDENTITY.model_copy(update={"checkpoint_sha256": "ee"})
     history.start_run(family="mine", branch="main", identity=changed, reference_identity=REFERENCE)
     assert standings(history)["main"] is Standing.STALE, "signed, it would ship nothing"
+
+
+def test_release_candidates_alone_are_listed_and_an_archived_one_again_from_its_next_gate(history: History) -> None:
+    gate(history, SANDBOX)
+    gate(history, SANDBOX, RUINED, branch="watch:prod")
+    for branch, policy in (("/srv/inspected", None), ("/srv/mistyped", SANDBOX)):
+        run = history.start_run(
+            family="sandbox", branch=branch, identity=None, reference_identity=identity("a"), policy=policy
+        )
+        history.finish_run(run.id, state=RunState.INTERRUPTED)
+    apart = {branch: row.apart for branch, row in found(history).items()}
+    assert apart.pop("main") == ""
+    assert sorted(why.split()[0] for why in apart.values()) == ["Inspected", "No", "Rounds"]
+    history.archive("sandbox", "main", "Eva", "superseded")
+    row = found(history)["main"]
+    assert (row.apart.partition(" on ")[0], row.ships) == ("Archived by Eva", True), "it may ship as before"
+    with pytest.raises(UsageError, match="archived already"):
+        history.archive("sandbox", "main", "Jan", "again")
+    history.archive("sandbox", "main", "Jan", "needed again", archived=False)
+    assert found(history)["main"].apart == ""
+    history.archive("sandbox", "main", "Eva", "superseded")
+    gate(history, SANDBOX, RUINED)
+    assert found(history)["main"].apart == "", "what fails now is not hidden"
 
 
 def test_drift_for_the_worse_is_said_beside_the_verdict(history: History) -> None:

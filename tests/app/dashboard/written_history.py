@@ -213,7 +213,8 @@ def write_history(path: Path) -> dict[str, RunRecord]:
     runs["pass"] = write_run(history, "fp8-head", 0.1, 3)
     runs["ruined"] = write_run(history, "int2-experts", 4.0, 4)
     runs["crashed"] = write_run(history, "main", 0.05, 5, without=ProbeName.EVALS)
-    resumable = history.start_run(family="sandbox", branch="w4a16", identity=None, reference_identity=None)
+    about = {"family": "sandbox", "branch": "w4a16", "policy": read_policy(POLICY)}
+    resumable = history.start_run(**about, identity=None, reference_identity=None)
     history.finish_run(resumable.id, state=resumable.state.__class__.INTERRUPTED)
     runs["interrupted"] = history.get_run(resumable.id)
     history.close()

@@ -26,3 +26,10 @@ def test_what_may_ship_is_listed_by_branch_and_lane(tmp_path: Path) -> None:
     (branch,) = body["families"][0]["branches"]
     assert (branch["standing"], branch["lanes"]["structured"]["run"]) == ("SHIP", run.id)
     assert q36eval("history", "status", "--branch", "nope", state=tmp_path).returncode == 2
+    about = ("history", "status", "--branch", "main", "--archive", "--owner", "eva", "--reason")
+    assert "Archived by eva" in q36eval(*about, "superseded", state=tmp_path, code=0).stdout
+    assert q36eval(*about, "superseded", state=tmp_path).returncode == 2
+    listed = q36eval("history", "status", state=tmp_path).stdout
+    assert "Not release candidates: main" in listed
+    again = q36eval("history", "status", "--branch", "main", "--json", state=tmp_path).stdout
+    assert json.loads(again)["families"][0]["branches"][0]["lanes"] == body["families"][0]["branches"][0]["lanes"]
