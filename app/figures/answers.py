@@ -42,7 +42,7 @@ def shortened(text: str, most: int = MOST_PROMPT) -> str:
 
 
 LAST_LINES, LAST_CHARACTERS = 3, 600
-_TURN = re.compile(r"<[^<>\s]{1,40}>(?:\s*(?:system|user|assistant|model)\b)?")
+_TURN = re.compile(r"(?:<\|[^<>\s]{1,40}\|>|<(?:start|end)_of_turn>)(?:system|user|assistant|model)?|</?think>")
 """What a chat template writes around a turn: marks of its ends, and whose it is."""
 
 

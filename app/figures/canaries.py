@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from q36eval.app.figures.answers import shortened
-from q36eval.app.figures.canary_items import at_risk, details_of, flips, reasons, scores_of
+from q36eval.app.figures.canary_items import at_risk, details_of, faults, flips, reasons, scores_of
 from q36eval.app.figures.canary_lanes import FLIPS, LANES
 from q36eval.canaries.must_pass import Standing, standing
 from q36eval.metrics import metric_of
@@ -273,7 +273,7 @@ def must_pass_rows(run: CanaryRun) -> list[dict[str, str]]:
     for kind, items in run.must_pass().items():
         for item in items if kind is not Standing.PASSED else ():
             side = item.reference if kind is Standing.NO_CANARY else item.branch
-            why = "; ".join(reasons(side))
+            why = "; ".join(words for words, _ in faults(side))
             batches = batches_words(item) or "–"
             rows.append({"prompt": item.cluster, "outcome": STANDINGS[kind], "in other batches": batches, "why": why})
     return rows

@@ -179,7 +179,9 @@ def by_context(worst: Sequence[WorstToken]) -> list[list[WorstToken]]:
 
 def likely_words(token: WorstToken) -> str:
     """How likely both models held the token that stands there, and how many the branch held likelier."""
-    shares = [f"{math.exp(min(log_prob, 0.0)):.3%}" for log_prob in (token.reference_logprob, token.branch_logprob)]
+    shares = [
+        f"{100 * math.exp(min(log_prob, 0.0)):.4g} %" for log_prob in (token.reference_logprob, token.branch_logprob)
+    ]
     overtook = f"{token.top1_rank:,} {'token is' if token.top1_rank == 1 else 'tokens are'}"
     return (
         f"The reference held it {shares[0]} likely, the branch {shares[1]}. To the branch {overtook} likelier than the "

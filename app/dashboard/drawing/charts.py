@@ -46,8 +46,7 @@ def histogram_figure(divergences: NDArray[np.float64], marks: dict[str, float | 
         # on a logarithmic axis a line is placed by its value, words by its logarithm; rows of words do not collide
         at = {"x": math.log10(value), "y": 1.02 + 0.07 * place, "yref": "paper", "yanchor": "bottom"}
         figure.add_annotation(text=f"{name} {value:.3g}", showarrow=False, **at)
-    title = f"KL(ref‖branch) of a token, nats (the first bar: up to {SMALLEST_DRAWN:g}, zero included)"
-    figure.update_xaxes(type="log", title=title, exponentformat="power", dtick=2)
+    figure.update_xaxes(type="log", title="KL(ref‖branch) of a token, nats", exponentformat="power", dtick=2)
     most = math.log10(max(2, int(counts.max(initial=0)))) + 0.1
     # a single token is still a bar
     figure.update_yaxes(type="log", title="tokens", range=[math.log10(0.5), most], dtick=1, exponentformat="power")

@@ -1,5 +1,6 @@
 """Tables as HTML: cells wrap, a row may hold its plot, on a phone every row is a card. Pure; all text is escaped."""
 
+import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -59,13 +60,6 @@ def table_html(rows: Sequence[Mapping[str, str]], alt: str, plot: Plot | None = 
         return "" if plot is None else f"{100 * plot.axis.share(value):.2f}%"
 
     legend = {} if plot is None else plot.legend
-    given = {
-        "terms": TERMS,
-        "rows": rows,
-        "columns": columns,
-        "alt": alt,
-        "plot": plot,
-        "legend": legend,
-        "percent": percent,
-    }
-    return render("table.html.j2", html, FOLDER, **given, marked=MARKED).strip()
+    given = {"rows": rows, "columns": columns, "alt": alt, "plot": plot, "legend": legend, "percent": percent}
+    given |= {"marked": MARKED, "terms": TERMS, "finite": math.isfinite}
+    return render("table.html.j2", html, FOLDER, **given).strip()

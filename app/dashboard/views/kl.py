@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import streamlit as st
 
-from q36eval.app.dashboard.drawing.charts import histogram_figure
+from q36eval.app.dashboard.drawing.charts import SMALLEST_DRAWN, histogram_figure
 from q36eval.app.dashboard.drawing.parts import (
     chart,
     choice,
@@ -31,6 +31,7 @@ from q36eval.app.figures.kl import (
     select_worst,
     worst_rows,
 )
+from q36eval.app.standing import names
 from q36eval.history import RunRecord
 from q36eval.reports.plots import KL_UNIT, Row, decades, kl_rows
 from q36eval.reports.text import number
@@ -73,7 +74,10 @@ def _draw_histogram(reader: Reader, run: RunRecord, figures: KLFigures) -> None:
     }
     alt = "Histogram of the tokens' KL, both axes logarithmic"
     chart(histogram_figure(divergences, marks), alt, f"kl histogram {run.id}")
-    st.caption("The floor is what the reference diverges from itself by; the margin is the policy's, and for the mean.")
+    st.caption(
+        "The floor is what the reference diverges from itself by; the margin is the policy's, and for the mean. The "
+        f"first bar holds everything up to {SMALLEST_DRAWN:g}, zero included."
+    )
     st.caption("Every token's figures are in this file:")
     st.code(str(reader.tokens_file(run)), language=None)
 
@@ -98,9 +102,8 @@ def _draw_groupings(reader: Reader, figures: KLFigures, run: RunRecord) -> None:
 
 
 def _marks(point: Row | None) -> dict[str, str]:
-    """Margin and noise floor of a row, where it has them."""
-    marks = {} if point is None else {"margin": point.limit, "noise floor": point.floor}
-    return {name: number(value) for name, value in marks.items() if value is not None}
+    """Margin and noise floor of a row."""
+    return {} if point is None else {"margin": number(point.limit), "noise floor": number(point.floor)}
 
 
 def _draw_attribution(reader: Reader, run: RunRecord) -> None:
@@ -137,10 +140,10 @@ def _draw_worst(worst: list[WorstToken], run: RunRecord) -> None:
 def _draw_tokens(tokens: list[WorstToken]) -> None:
     """One context, with the worst of the tokens that stand there."""
     first, documents = tokens[0], list(dict.fromkeys(token.document for token in tokens))
-    where = documents[0] if len(documents) == 1 else f"in {len(documents)} documents: {', '.join(documents)}"
-    least = f" to {tokens[-1].forward_kl:.3g}" if len(tokens) > 1 else ""
+    where = documents[0] if len(documents) == 1 else f"in {len(documents)} documents: {names(documents)}"
+    nats = " to ".join(dict.fromkeys(f"{token.forward_kl:.3g}" for token in (first, tokens[-1])))
     with st.container(border=True):
-        st.text(line(f"{first.forward_kl:.3g}{least} nats · {where} · token {first.index} · {first.kind}"))
+        st.text(line(f"{nats} nats · {where} · token {first.index} · {first.kind}"))
         st.code(block(f"{first.before}⟦{first.text}⟧{first.after}"), language=None, wrap_lines=True)
         st.text(line(likely_words(first)))
 

@@ -80,13 +80,12 @@ def _draw_links(run: RunRecord) -> None:
 
 
 def _draw_undecided(reader: Reader, run: RunRecord) -> None:
-    resumable = "This continues it:"
     if CHANGED in run.provenance:
         st.info("The checkpoint changed while this run judged it, so it has no verdict and cannot be resumed.")
         st.text(line(str(run.provenance[CHANGED])))
         st.code(line(f"q36eval gate --branch {shlex.quote(run.branch)}"), language=None)
     elif run.state is RunState.INTERRUPTED:
-        st.info(f"This run was interrupted and has no verdict. {resumable}")
+        st.info("This run was interrupted; it has no verdict. This continues it:")
         st.code(line(resume_command(run.branch, run.id)), language=None)
     elif run.state is RunState.RUNNING:
         st.fragment(_draw_running, run_every=LIVE_EVERY_S)(reader, run)

@@ -76,7 +76,7 @@ def test_a_table_holds_no_markup_of_its_cells() -> None:
 def test_the_end_of_a_prompt_is_what_was_asked() -> None:
     turn = "<|im_start|>system\nBe short.<|im_end|>\n<|im_start|>user\none\ntwo\n\nthree<|im_end|>\n"
     assert last_lines(f"{turn}<|im_start|>assistant\n<think>\n\n</think>\n\n") == "…one\ntwo\nthree"
-    assert last_lines("Which?") == "Which?"
+    assert last_lines("<b>Which?</b>") == "<b>Which?</b>"
 
 
 def test_the_same_token_after_the_same_text_is_listed_once() -> None:
