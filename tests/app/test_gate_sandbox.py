@@ -14,6 +14,7 @@ from q36eval.history import History, RunRecord, RunState
 from q36eval.history.decisions import replayed
 from q36eval.kl.corpus import CorpusDocument
 from q36eval.kl.probe import KLProbe
+from q36eval.provenance import STORED
 from q36eval.records import ItemOutcome, Measurement, ProbeFailure, ProbeName, Verdict
 from tests.app.judged_runs import report_of
 from tests.app.sandbox_gates import SANDBOX, Gates, copied, two_tokens_swapped
@@ -56,6 +57,7 @@ def test_the_reference_against_itself_passes_with_a_divergence_of_exactly_zero(g
     assert run.verdict is Verdict.PASS
     assert kl_of(gate, run) == 0.0
     assert run.provenance["packages"]["torch"]
+    assert run.provenance[STORED]["bytes"] == 2 * run.provenance[STORED]["values"]
 
 
 def test_a_ruined_branch_fails_and_names_the_criterion(gate: Gates) -> None:

@@ -241,14 +241,14 @@ def file_name(*parts: str) -> str:
     return "-".join(cleaned for part in parts if (cleaned := _UNSAFE_IN_NAMES.sub("-", part).strip("-.")))
 
 
-MOST_SHOWN = 100
-"""Rows of a table that stand on the page; more of them scroll in a box that sorts and searches."""
+MOST_ROWS, MOST_COLUMNS = 100, 11
+"""A table that stands on the page; a larger one scrolls in a box that sorts and searches."""
 
 
 def table(rows: Sequence[Mapping[str, str]], alt: str, name: str, plot: Plot | None = None) -> None:
     """A table of plain text with a button that saves all of it as CSV; `name` is that of the file, and a `plot` stands
     in its second column."""
-    if plot is not None or len(rows) <= MOST_SHOWN:
+    if plot is not None or (len(rows) <= MOST_ROWS and max(map(len, rows), default=0) <= MOST_COLUMNS):
         st.html(table_html(rows, alt, plot))
     else:
         cells = [{line(column): line(value) for column, value in row.items()} for row in rows]

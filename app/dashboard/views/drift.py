@@ -37,12 +37,12 @@ def draw() -> None:
         watched = [metric.key for metric in in_order(drift) if metric.watched]
         other = [key for key in reader.history.metric_keys(branch, family) if key not in watched]
         followed = {metric.key: metric for metric in reader.followed(family, branch, watched)}
-    _draw_state(reader, drift)
     metrics = [followed[key] for key in watched if key in followed]
     needed = needed_words(metrics)
     if needed is not None:
         st.info(needed)
         return
+    _draw_state(reader, drift)
     _draw_metrics([metric for metric in metrics if comparable(metric) > 1])
     chosen = st.selectbox("A metric that no criterion judges", other, None, _titled, key="metric", bind="query-params")
     if chosen is not None:
