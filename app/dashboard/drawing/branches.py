@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 import streamlit as st
 
-from q36eval.app.dashboard.drawing.parts import TERMS
+from q36eval.app.dashboard.drawing.tables import TERMS
 from q36eval.app.dashboard.escape import label, line, name
 from q36eval.app.dashboard.history_reader import Reader
 from q36eval.app.dashboard.models.overview import freshness, needs_of

@@ -61,5 +61,5 @@ def table_html(rows: Sequence[Mapping[str, str]], alt: str, plot: Plot | None = 
 
     legend = {} if plot is None else plot.legend
     given = {"rows": rows, "columns": columns, "alt": alt, "plot": plot, "legend": legend, "percent": percent}
-    given |= {"marked": MARKED, "terms": TERMS, "finite": math.isfinite}
-    return render("table.html.j2", html, FOLDER, **given).strip()
+    told = {"marked": MARKED, "terms": TERMS, "finite": math.isfinite}
+    return render("table.html.j2", html, FOLDER, **given, **told).strip()
