@@ -153,11 +153,6 @@ class BranchStanding:
         return chips
 
     @property
-    def colour(self) -> str:
-        """That of the worst chip."""
-        return self.chips[0][1]
-
-    @property
     def chip(self) -> str:
         """The worst of its chips."""
         return self.chips[0][0]

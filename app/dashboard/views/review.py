@@ -69,6 +69,8 @@ def draw() -> None:
         stop_at_dead_link("run", named)
     name_tab(run.branch, run.id)
     _draw_run(reader, run, permission())
+    for kept in (DONE, PRESSED):  # only now: what a click interrupts is said again, and no click is lost
+        st.session_state[kept].clear()
 
 
 def _draw_queue(reader: Reader) -> None:
@@ -94,6 +96,7 @@ def _draw_queue(reader: Reader) -> None:
 
 def _draw_run(reader: Reader, run: RunRecord, allowed: Permission) -> None:
     done = st.session_state.setdefault(DONE, [])
+    st.session_state.setdefault(PRESSED, set())
     for action, words in done:
         if action in REASONS:
             st.session_state[f"{action}_reason"] = ""
@@ -116,7 +119,6 @@ def _draw_run(reader: Reader, run: RunRecord, allowed: Permission) -> None:
         st.info("Nothing can be written here.")
         st.text(line(allowed.why or ""))
     draw_forms(reader, run, run.report, allowed)
-    done.clear()  # what a click interrupted is said again
 
 
 def _draw_summary(run: RunRecord, report: GateReport) -> None:
@@ -148,7 +150,7 @@ def _draw_open(run: RunRecord, report: GateReport) -> None:
 USUAL_DAYS = 30
 MOST_NAME, MOST_REASON = 80, 2000
 REASONS = ("waive", "sign", "bless", "archive")
-DONE, DRAWN, SEEN = "review_done", "review_drawn", "review_seen"
+DONE, DRAWN, SEEN, PRESSED = "review_done", "review_drawn", "review_seen", "review_pressed"
 
 
 def draw_forms(reader: Reader, run: RunRecord, report: GateReport, allowed: Permission) -> None:
@@ -360,8 +362,13 @@ def _write_button(label: str, key: str, allowed: Permission, write: Callable[[st
     `key` holds what the button stands beside (`state_of`): a click on what has changed meanwhile, or a second one on
     what the first has settled, finds no such button and writes nothing.
     """
-    if not allowed.may_write or not st.button(label, key=f"write {key}", type="primary"):
+    if not allowed.may_write:
         return
+    pressed = st.session_state[PRESSED]
+    st.button(label, key=f"write {key}", type="primary", on_click=pressed.add, args=(key,))
+    if key not in pressed:
+        return
+    pressed.discard(key)
     try:
         with st.spinner("Writing, and deciding again …"):
             words = write(st.session_state.get("reviewer", ""))
