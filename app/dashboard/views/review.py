@@ -51,7 +51,7 @@ from q36eval.reports.story import waits_for_signature
 from q36eval.reports.text import why_text
 
 ROWS_PER_PAGE = 10
-FOR_THE_RUN = ("branch", "reference", "floor")  # columns of the report's table that the run's own page has
+OPEN_COLUMNS = ("criterion", "verdict", "lanes", "judged", "interval", "margin")
 
 
 def draw() -> None:
@@ -127,16 +127,14 @@ def _draw_summary(run: RunRecord, report: GateReport) -> None:
     with st.container(horizontal=True):
         for lane in report.lanes:
             verdict_badge(lane.verdict, f" {lane.lane.value}{' with waivers' if lane.waived else ''}")
-    with st.container(horizontal=True):
-        asked = {"run": run.id}
-        st.page_link("views/run.py", label="The whole run", icon=":material/rule:", query_params=asked, width="content")
+    st.page_link("views/run.py", label="The whole run", icon=":material/rule:", query_params={"run": run.id})
     for signature in report.signed_by:
         st.text(line(f"Signed by {signature.owner} on {signature.at:%Y-%m-%d %H:%M} UTC: {signature.reason}"))
 
 
 def _draw_open(run: RunRecord, report: GateReport) -> None:
     rows = [
-        {**{name: cell for name, cell in row.cells.items() if name not in FOR_THE_RUN}, "why": why_text(row.result)}
+        {**{name: row.cells[name] for name in OPEN_COLUMNS}, "why": why_text(row.result)}
         for row in Document(report, run).criteria
         if row.result.verdict is not CriterionVerdict.PASS
     ]
