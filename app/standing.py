@@ -122,23 +122,14 @@ class BranchStanding:
         return any(each.standing in SHIPS for each in self.lanes.values())
 
     @property
-    def parts(self) -> list[tuple[LaneStanding, list[Lane]]]:
-        """The standings with their lanes; lanes of the same standing and sentence are one part."""
-        parts: list[tuple[LaneStanding, list[Lane]]] = []
-        for lane, each in self.lanes.items():
-            same = next((lanes for other, lanes in parts if other == each), None)
-            if same is None:
-                parts.append((each, [lane]))
-            else:
-                same.append(lane)
-        return parts
-
-    @property
     def why(self) -> str:
         """The sentence of every lane, with the lane's name where they differ."""
-        if len(self.parts) == 1:
+        whys: dict[str, list[Lane]] = {}
+        for lane, each in self.lanes.items():
+            whys.setdefault(each.why, []).append(lane)
+        if len(whys) == 1:
             return self.worst.why
-        return " ".join(f"{uses(lanes).capitalize()}: {each.why}" for each, lanes in self.parts)
+        return " ".join(f"{uses(lanes).capitalize()}: {why}" for why, lanes in whys.items())
 
     @property
     def chips(self) -> list[tuple[str, str]]:

@@ -39,7 +39,6 @@ from q36eval.app.dashboard.verdict_style import look_of
 from q36eval.app.reviewing.effects import record_needed
 from q36eval.app.reviewing.waiver_files import LONGEST_DAYS
 from q36eval.app.standing import Standings
-from q36eval.app.standing import names as listed
 from q36eval.errors import Q36Error, UsageError
 from q36eval.gate.report import CriterionVerdict, GateReport, Waiver
 from q36eval.history import RunRecord
@@ -76,8 +75,7 @@ def draw() -> None:
 def _draw_queue(reader: Reader) -> None:
     now = datetime.now(UTC)
     known = Standings(reader.history, now)
-    rows = known.all()
-    waiting = queue(rows, now)
+    waiting = queue(known.all(), now)
     if waiting:
         wait = "1 branch waits" if len(waiting) == 1 else f"{len(waiting)} branches wait"
         st.caption(f"{wait} for a person, the worst of each family first.")
@@ -89,9 +87,6 @@ def _draw_queue(reader: Reader) -> None:
         page_of(waiting, ROWS_PER_PAGE, "review_page"),
         lambda row: ("review", "Review", {"run": row.shown.id}),
     )
-    unjudged = [row.of.branch for row in rows if row.of.judged is None and not row.apart]
-    if unjudged:
-        st.text(line(f"Without any verdict so far: {listed(unjudged)}."))
 
 
 def _draw_run(reader: Reader, run: RunRecord, allowed: Permission) -> None:

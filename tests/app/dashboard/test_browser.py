@@ -43,7 +43,7 @@ def visit(context: Any, url: str, *wanted: str, theme: str = "light") -> tuple[A
 @pytest.mark.parametrize(
     ("theme", "address", "wanted"),
     [
-        ("light", "/", "✗ FAIL"),
+        ("light", "/", "✗ BLOCKED"),
         ("dark", "/run?run={crashed}", "NOT MEASURED"),
         ("light", "/branch?family=sandbox&branch=fp8-head", "lessed"),
         ("dark", "/canaries?run={ruined}", "REGRESSION"),
