@@ -39,17 +39,6 @@ class Plot:
     few: Collection[str] = ()
     few_words: str = ""
 
-    @property
-    def legend(self) -> dict[str, str]:
-        """What the marks mean of which there are any."""
-        known = [point for point in self.points if point is not None]
-        meant = {
-            "limit": "margin" if any(point.limit is not None for point in known) else "",
-            "floor": "noise floor" if any(point.floor is not None for point in known) else "",
-            "dot hollow": self.few_words if any(point.name in self.few for point in known) else "",
-        }
-        return {kind: words for kind, words in meant.items() if words}
-
 
 def table_html(rows: Sequence[Mapping[str, str]], alt: str, plot: Plot | None = None) -> str:
     """The rows as a table; the plot is its second column."""
@@ -59,7 +48,5 @@ def table_html(rows: Sequence[Mapping[str, str]], alt: str, plot: Plot | None = 
     def percent(value: float) -> str:
         return "" if plot is None else f"{100 * plot.axis.share(value):.2f}%"
 
-    legend = {} if plot is None else plot.legend
-    given = {"rows": rows, "columns": columns, "alt": alt, "plot": plot, "legend": legend, "percent": percent}
-    told = {"marked": MARKED, "terms": TERMS, "finite": math.isfinite}
-    return render("table.html.j2", html, FOLDER, **given, **told).strip()
+    given = {"rows": rows, "columns": columns, "alt": alt, "plot": plot, "percent": percent, "marked": MARKED}
+    return render("table.html.j2", html, FOLDER, **given, finite=math.isfinite, terms=TERMS).strip()

@@ -36,7 +36,6 @@ from q36eval.reports.plots import CRITERIA
 from q36eval.reports.text import verdict_text
 from q36eval.reports.ui_address import evidence_place
 
-PROBES = {"kl": "KL", "evals": "Evals", "canaries": "Canaries"}
 ICONS = {"kl": ":material/water_drop:", "evals": ":material/quiz:", "canaries": ":material/compare:"}
 
 
@@ -70,8 +69,6 @@ def draw() -> None:
 
 def _draw_links(run: RunRecord) -> None:
     with st.container(horizontal=True):
-        for page, title in PROBES.items():
-            st.page_link(f"views/{page}.py", label=title, icon=ICONS[page], query_params={"run": run.id})
         where = {"family": run.family, "branch": run.branch}
         st.page_link("views/branch.py", label="Its branch", icon=":material/show_chart:", query_params=where)
         if run.report is not None:

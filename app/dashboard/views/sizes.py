@@ -4,8 +4,9 @@ import streamlit as st
 
 from q36eval.app.dashboard.drawing.parts import page_head, reader_or_stop, table
 from q36eval.app.dashboard.escape import label, line
+from q36eval.app.dashboard.history_reader import Reader
 from q36eval.app.dashboard.verdict_style import AXES, look_of
-from q36eval.app.figures.sizes import family_sizes
+from q36eval.app.figures.sizes import Sizes, family_sizes
 from q36eval.history import RunRecord
 from q36eval.reports.size_plot import TITLES, SizedBranch, front, size_plot
 from q36eval.reports.text import number
@@ -15,22 +16,32 @@ def draw() -> None:
     """The page."""
     page_head("KL and size")
     reader = reader_or_stop()
-    newest: dict[str, str] = {}
     judged = [of.judged for of in reader.history.branches() if of.judged is not None]
-    for one in sorted(judged, key=lambda one: one.started):
-        newest[one.family] = one.id
-    if not newest:
+    if not judged:
         st.info("No gate has judged a branch yet.")
         return
-    family = st.selectbox("Family", sorted(newest), format_func=line, key="family", bind="query-params")
-    run = reader.history.get_run(newest[family])
-    sizes = family_sizes(reader.history, run)
+    families = sorted({one.family for one in judged})
+    family = st.selectbox("Family", families, format_func=line, key="family", bind="query-params")
+    of_family = sorted((one for one in judged if one.family == family), key=lambda one: one.started, reverse=True)
+    run, sizes = _first_drawn(reader, [one.id for one in of_family])
     if sizes.branches:
         _draw_plots(sizes.branches, run)
+    else:
+        st.info("No gate of this family both measured KL and recorded the size of the weights. A new gate does.")
     if sizes.left_out:
         st.text(f"Left out of {len(sizes.left_out) + len(sizes.branches)} branches:")
     for name, why in sizes.left_out.items():
         st.text(line(f"{name}: {why}"))
+
+
+def _first_drawn(reader: Reader, runs: list[str]) -> tuple[RunRecord, Sizes]:
+    """The first of these runs with which a branch compares, and the branches that do; the last where none does."""
+    for one in runs:
+        run = reader.history.get_run(one)
+        sizes = family_sizes(reader.history, run)
+        if sizes.branches:
+            break
+    return run, sizes
 
 
 def _draw_plots(branches: tuple[SizedBranch, ...], run: RunRecord) -> None:

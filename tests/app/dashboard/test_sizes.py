@@ -28,6 +28,7 @@ def family(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, RunRecord]:
     for gib, name in enumerate(("unknown", "policy", "corpus", "int2", "fp8", "w4a16")):
         stored = {STORED: {"bytes": gib * 2**30, "values": 2**32}} if gib else {}
         run = write_run(history, name, 0.4, 7, provenance=stored, **apart.get(name, {}))
+    write_run(history, "stopped", 4.0, 8, stopped=True)
     history.close()
     return path, run
 
@@ -43,6 +44,7 @@ def test_only_branches_that_compare_are_drawn_together(family: tuple[Path, RunRe
     assert {name: why.split()[0] for name, why in sizes.left_out.items()} == {
         "corpus": "another",
         "policy": "judged",
+        "stopped": "no",
         "unknown": "its",
     }
     assert page.count('class="half"') == 2
