@@ -29,7 +29,7 @@ def draw() -> None:
     else:
         st.info("No gate of this family both measured KL and recorded the size of the weights. A new gate does.")
     if sizes.left_out:
-        st.text(f"Left out of {len(sizes.left_out) + len(sizes.branches)} branches:")
+        st.text("Left out:")
     for name, why in sizes.left_out.items():
         st.text(line(f"{name}: {why}"))
 
