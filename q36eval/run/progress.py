@@ -158,10 +158,10 @@ class Estimate:
 
     def sentence(self) -> str:
         """The remaining time of every unfinished task that has begun, then the names of the others; of a stage without
-        tasks that of its items, and nothing before there is an estimate."""
+        tasks that of its items, and nothing before anything is estimated."""
         if not self._tasks and LEAST_DONE * self._total <= self._done < self._total and self._total > 1:
             return f"≈ {duration((self._clock() - self._begun) / self._done * (self._total - self._done))}"
         seconds = {name: self.remaining_seconds(name) for name in self.unfinished()}
         parts = [f"{name} ≈ {duration(left)}" for name, left in seconds.items() if left is not None]
         later = [name for name, left in seconds.items() if left is None]
-        return " · ".join([*parts, *([f"then {', '.join(later)}"] if later else [])])
+        return " · ".join([*parts, *([f"then {', '.join(later)}"] if later else [])]) if parts else ""

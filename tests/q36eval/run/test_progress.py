@@ -102,6 +102,6 @@ def test_history_keeps_the_terminals_estimate_and_none_before_there_is_one(tmp_p
     assert (kept(2, 4), kept(8, 6)) == ("", "≈ 2 min")
     following.stage("measuring the branch", 100)
     following.expect("canaries", 1000)
-    assert kept(2, 50) == "then canaries", "items of a stage cost what they cost"
+    assert kept(2, 50) == "", "items of a stage cost what they cost"
     following.worked("canaries", 500, 10.0)
     assert kept(8, 1) == "canaries ≈ 10 s"
