@@ -4,18 +4,16 @@ value = scale · (q − zero), in the dtype of the scales, as AutoAWQ's `dequant
 the eight of an int32 word, from the lowest bits up, are the outputs 0, 2, 4, 6, 1, 3, 5, 7 of its eight.
 """
 
-from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from q36eval.checkpoints.formats.gptq import group_size
-from q36eval.checkpoints.formats.parts import ceil_divide, need_dtypes, need_matrix, need_shape, unpack_words
+from q36eval.checkpoints.formats.parts import Parts, ceil_divide, need_dtypes, need_matrix, need_shape, unpack_words
 from q36eval.checkpoints.scheme import Scheme
 from q36eval.errors import CorruptCheckpointError
 
 if TYPE_CHECKING:
     import torch
 
-Parts = Mapping[str, "torch.Tensor"]
 IN_A_WORD = 8
 PLACES = (0, 4, 1, 5, 2, 6, 3, 7)
 """Where in a word each of its eight outputs lies, in units of four bits."""

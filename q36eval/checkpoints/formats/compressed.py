@@ -4,7 +4,6 @@ NVFP4: value = fp4 · (fp8 local scale / float32 global scale), computed in floa
 FP8 and integers: value = (q − zero) · scale, computed in the scale's dtype.
 """
 
-from collections.abc import Mapping
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +11,7 @@ from q36eval.checkpoints.formats.parts import (
     FLOATS,
     WHOLE_ROW,
     ActivationScheme,
+    Parts,
     ceil_divide,
     need_dtypes,
     need_matrix,
@@ -27,8 +27,6 @@ from q36eval.errors import CorruptCheckpointError, UsageError
 
 if TYPE_CHECKING:
     import torch
-
-Parts = Mapping[str, "torch.Tensor"]
 
 
 def plain_name(value: Any) -> str:

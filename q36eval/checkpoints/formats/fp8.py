@@ -4,13 +4,13 @@ The scale is the inverse of what the weight was multiplied by, so decoding multi
 tensor where `weight_block_size` is null.
 """
 
-from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from q36eval.checkpoints.formats.parts import (
     FLOATS,
     WHOLE_ROW,
     ActivationScheme,
+    Parts,
     ceil_divide,
     need_dtypes,
     need_matrix,
@@ -24,7 +24,6 @@ from q36eval.checkpoints.scheme import Scheme
 if TYPE_CHECKING:
     import torch
 
-Parts = Mapping[str, "torch.Tensor"]
 Block = tuple[int, int]
 
 

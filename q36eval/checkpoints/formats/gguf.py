@@ -5,11 +5,11 @@ has the scale of the whole weight in a tensor of its own, by which llama.cpp mul
 (`conversion/base.py`, `_repack_nvfp4`).
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
-from q36eval.checkpoints.formats.parts import need_dtypes, need_one_value
+from q36eval.checkpoints.formats.parts import Parts, need_dtypes, need_one_value
 from q36eval.checkpoints.gguf.entries import columns_side_by_side
 from q36eval.checkpoints.gguf.types import BY_NAME, FLOATS, BlockType
 from q36eval.checkpoints.scheme import Scheme
@@ -18,7 +18,6 @@ from q36eval.errors import CorruptCheckpointError, UsageError
 if TYPE_CHECKING:
     import torch
 
-Parts = Mapping[str, "torch.Tensor"]
 SCALE = "weight_scale_2"
 AT_ONCE = 2**20
 """About how many values are handed to the package at once."""

@@ -6,17 +6,22 @@ either version: both are decoded as kernels do that read no zero-points (`symmet
 Values are a dense stream of bits, lowest first, so that with 3 bits some lie across two words.
 """
 
-from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from q36eval.checkpoints.formats.parts import FLOATS, ceil_divide, need_dtypes, need_matrix, need_shape, unpack_words
+from q36eval.checkpoints.formats.parts import (
+    FLOATS,
+    Parts,
+    ceil_divide,
+    need_dtypes,
+    need_matrix,
+    need_shape,
+    unpack_words,
+)
 from q36eval.checkpoints.scheme import Scheme
 from q36eval.errors import CorruptCheckpointError
 
 if TYPE_CHECKING:
     import torch
-
-Parts = Mapping[str, "torch.Tensor"]
 
 
 def shape(parts: Parts, scheme: Scheme) -> tuple[int, int]:

@@ -4,7 +4,6 @@ NVFP4: value = fp4 · (fp8 `weight_scale` · float32 `weight_scale_2`).
 FP8: value = fp8 · float32 `weight_scale`, one per tensor, per output channel, or per block.
 """
 
-from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from q36eval.checkpoints.formats.fp8 import block_scaled, block_shape
@@ -12,6 +11,7 @@ from q36eval.checkpoints.formats.parts import (
     FLOATS,
     WHOLE_ROW,
     ActivationScheme,
+    Parts,
     ceil_divide,
     need_dtypes,
     need_matrix,
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     import torch
 
 GROUP_SIZE = 16
-Parts = Mapping[str, "torch.Tensor"]
 
 
 def shape(parts: Parts, scheme: Scheme) -> tuple[int, int]:

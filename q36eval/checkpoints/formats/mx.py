@@ -9,11 +9,11 @@ GPT-OSS stores the experts of a layer together (`mxfp4`): `weight_packed` [exper
 [experts, out, in / 32] become the parameter [experts, in, out] (transformers' `convert_moe_packed_tensors`).
 """
 
-from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from q36eval.checkpoints.formats.parts import (
     ActivationScheme,
+    Parts,
     need_dtypes,
     need_matrix,
     need_shape,
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     import torch
 
 GROUP_SIZE = 32
-Parts = Mapping[str, "torch.Tensor"]
 
 
 def _values(parts: Parts, scheme: Scheme) -> tuple[str, bool]:

@@ -14,6 +14,8 @@ from q36eval.errors import CorruptCheckpointError, UsageError
 if TYPE_CHECKING:
     import torch
 
+Parts = Mapping[str, "torch.Tensor"]
+"""Stored tensors by the name of the part."""
 ROWS_MULTIPLE = 128
 """Slabs begin and end on multiples of this: whole FP8 blocks, whole words of packed zero-points."""
 

@@ -1,15 +1,13 @@
 """Weights stored as they are: BF16, FP16 or FP32."""
 
-from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from q36eval.checkpoints.formats.parts import Parts
 from q36eval.checkpoints.scheme import Scheme
 from q36eval.errors import CorruptCheckpointError
 
 if TYPE_CHECKING:
     import torch
-
-Parts = Mapping[str, "torch.Tensor"]
 
 
 def shape(parts: Parts, scheme: Scheme) -> tuple[int, ...]:

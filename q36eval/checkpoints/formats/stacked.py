@@ -4,19 +4,16 @@ One scale of a whole weight becomes one value per weight. Other formats are deco
 of weights is one taller weight, where no block of scales and no word of packed integers lies across two of them.
 """
 
-from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from q36eval.checkpoints.formats import FORMATS
 from q36eval.checkpoints.formats.compressed import plain_name
-from q36eval.checkpoints.formats.parts import unpack_fp4
+from q36eval.checkpoints.formats.parts import Parts, unpack_fp4
 from q36eval.checkpoints.scheme import Scheme
 
 if TYPE_CHECKING:
     import torch
 
-Parts = Mapping[str, "torch.Tensor"]
-"""Stored parts [weights, …]."""
 ALONG_COLUMNS = {"qweight", "qzeros", "scales"}
 """Parts whose second axis is that of the outputs."""
 SAME_FOR_ALL = {"weight_shape", "weight_g_idx", "g_idx"}
