@@ -9,7 +9,15 @@ from functools import partial
 from math import prod
 from typing import Any
 
-from q36eval.checkpoints.inspection.findings import UNQUANTIZED, CoverageRow, Finding, Promise, Section, Severity
+from q36eval.checkpoints.inspection.findings import (
+    UNQUANTIZED,
+    CoverageRow,
+    Finding,
+    Promise,
+    Section,
+    Severity,
+    some_of,
+)
 from q36eval.checkpoints.inspection.stored_schemes import (
     declared_label,
     kind_of,
@@ -176,7 +184,9 @@ def _gptq_head(quantization: Mapping[str, Any], units: Sequence[LogicalWeight]) 
 def _two_declarations(checkpoint: Checkpoint, quantization: Mapping[str, Any]) -> list[Finding]:
     """Model Optimizer declares its quantization in a file of its own as well; engines read one or the other. So it is
     with one beside the text model's settings and one within them."""
-    outer, inner = (given.get("quantization_config") for given in (checkpoint.config, _text_part(checkpoint)))
+    text = checkpoint.config.get("text_config")
+    outer = checkpoint.config.get("quantization_config")
+    inner = text.get("quantization_config") if isinstance(text, dict) else None
     if outer and inner and outer != inner:
         message = "quantization_config of config.json is not that of its text_config: engines read one or the other."
         return [_finding("declared-twice", "config.json", message)]
@@ -211,11 +221,6 @@ def _in_capitals(algorithm: Any) -> Any:
     return algorithm.upper() if isinstance(algorithm, str) else algorithm
 
 
-def _text_part(checkpoint: Checkpoint) -> Mapping[str, Any]:
-    text = checkpoint.config.get("text_config")
-    return text if isinstance(text, dict) else {}
-
-
 def _layers_declared_otherwise(own: Mapping[str, Any], quantization: Mapping[str, Any]) -> list[Finding]:
     """Of a mixed recipe both files say each layer's algorithm; the first that differs is named."""
     mine, theirs = quantization.get("quantized_layers"), own.get("quantized_layers")
@@ -243,7 +248,11 @@ def _promised(units: Sequence[LogicalWeight], shapes: Shapes, promises: Sequence
     """What a card says of some tensors, held against how each of them is stored."""
     findings = []
     for promise in promises:
-        meant = [unit for unit in units if _is_meant(promise, unit)]
+        meant = [
+            unit
+            for unit in units
+            if unit.tensor_class == promise.tensors or fnmatch.fnmatchcase(unit.name, promise.tensors)
+        ]
         broken = [
             (unit, kind) for unit in meant if (kind := kind_of(unit, shapes.get(unit.name, ()))) != promise.stored
         ]
@@ -255,10 +264,6 @@ def _promised(units: Sequence[LogicalWeight], shapes: Shapes, promises: Sequence
             )
             findings.append(_finding("not-as-promised", first.name, message))
     return findings
-
-
-def _is_meant(promise: Promise, unit: LogicalWeight) -> bool:
-    return unit.tensor_class == promise.tensors or fnmatch.fnmatchcase(unit.name, promise.tensors)
 
 
 def _experts_left_out(units: Iterable[LogicalWeight]) -> list[Finding]:
@@ -283,12 +288,13 @@ def _experts_left_out(units: Iterable[LogicalWeight]) -> list[Finding]:
 
 def _ignore_list(quantization: Mapping[str, Any], modules: Iterable[str]) -> list[Finding]:
     patterns, dead = ignore_patterns(quantization), dead_patterns(quantization, modules)
+    quoted = some_of([repr(pattern) for pattern in dead])
     if not dead:
         return []
     if len(dead) == len(patterns) and not all(map(_BESIDE_THE_TEXT.search, dead)):
-        message = f"the ignore list matches no stored module: {_quoted(dead)}."
+        message = f"the ignore list matches no stored module: {quoted}."
         return [_finding("ignore-list-matches-nothing", "config.json", message)]
-    message = f"{len(dead)} of {len(patterns)} entries of the ignore list match no stored module: {_quoted(dead)}."
+    message = f"{len(dead)} of {len(patterns)} entries of the ignore list match no stored module: {quoted}."
     return [_finding("ignore-entry-matches-nothing", "config.json", message, Severity.ADVISORY)]
 
 
@@ -327,11 +333,6 @@ def _otherwise_than_listed(units: Iterable[LogicalWeight]) -> list[Finding]:
     ]
 
 
-def _quoted(patterns: list[str]) -> str:
-    more = f" and {len(patterns) - 3} more" if len(patterns) > 3 else ""
-    return ", ".join(repr(pattern) for pattern in patterns[:3]) + more
-
-
 def _absent_schemes(quantization: Mapping[str, Any], quantized: Sequence[LogicalWeight]) -> list[Finding]:
     """A quantization, or one of its groups, that is declared and that no stored weight has."""
     if quantization and not quantized and not _only_the_cache(quantization):
@@ -363,7 +364,7 @@ def _nothing_quantized() -> Finding:
 
 def scheme_census(units: Iterable[LogicalWeight], shapes: Shapes) -> dict[str, int] | None:
     """Quantized weights by scheme (`q36eval.schemes`); None where one of them is of no scheme that can be told."""
-    inputs = _Inputs()
+    inputs: dict[tuple[Any, ...], str | None] = {}  # read once for all weights of one entry of the configuration
     counts: Counter[str] = Counter()
     for unit in units:
         if unit.is_plain:
@@ -372,23 +373,13 @@ def scheme_census(units: Iterable[LogicalWeight], shapes: Shapes) -> dict[str, i
         stored = None if shape is None else stored_kind(unit, shape)
         if stored is None:
             return None
+        scheme = unit.scheme
+        key = (scheme.format, id(scheme.compressed), scheme.settings, unit.tensor_class == "embeddings")
         try:
-            counts[scheme_name(stored, inputs.of(unit))] += 1
+            if key not in inputs:
+                activations = unit.activations()
+                inputs[key] = None if activations is None else activations.kind
+            counts[scheme_name(stored, inputs[key])] += 1
         except (CorruptCheckpointError, UsageError):
             return None
     return dict(sorted(counts.items()))
-
-
-class _Inputs:
-    """The quantization of inputs, read once for all weights of one entry of the configuration."""
-
-    def __init__(self) -> None:
-        self._known: dict[tuple[Any, ...], str | None] = {}
-
-    def of(self, unit: LogicalWeight) -> str | None:
-        scheme = unit.scheme
-        key = (scheme.format, id(scheme.compressed), scheme.settings, unit.tensor_class == "embeddings")
-        if key not in self._known:
-            activations = unit.activations()
-            self._known[key] = None if activations is None else activations.kind
-        return self._known[key]

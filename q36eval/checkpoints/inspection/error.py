@@ -108,9 +108,11 @@ def _examined(unit: LogicalWeight, how: Pass, findings: list[Finding]) -> Examin
     factors = how.factors.get(unit.name)
     wanted = original.float() if factors is None else factors.applied(original.float())
     compared = _compare(unit, parts, decoded.float(), wanted)
-    if factors is None and unit.is_plain and not _beyond_converting(unit, decoded, original):
-        return Examined(tuple(findings), compared)
-    if factors is not None and unit.is_plain and within_roundings(decoded.float(), wanted):
+    if unit.is_plain and (
+        not _beyond_converting(unit, decoded, original)
+        if factors is None
+        else within_roundings(decoded.float(), wanted)
+    ):
         return Examined(tuple(findings), compared)
     return Examined((*findings, *unquantized_difference(unit, compared)), compared)
 
@@ -304,12 +306,8 @@ def _beyond(error: WeightError) -> tuple[str, bool] | None:
     return None if far is None else (far, False)
 
 
-def error_rows(groups: Grouped) -> tuple[ErrorRow, ...]:
-    """One row per class and scheme."""
-    return tuple(_row(kind, stored, members) for (kind, stored), members in groups.items())
-
-
-def _row(kind: str, stored: str, members: list[WeightError]) -> ErrorRow:
+def error_row(kind: str, stored: str, members: list[WeightError]) -> ErrorRow:
+    """The row of one class and scheme."""
     worst = max(members, key=lambda member: member.relative_error)
     usages = [member.usage.share for member in members if member.usage is not None]
     return ErrorRow(

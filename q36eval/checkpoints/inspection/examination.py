@@ -23,7 +23,7 @@ from q36eval.checkpoints.inspection.error import (
     Examined,
     Pass,
     beyond_scheme,
-    error_rows,
+    error_row,
     grouped,
     outliers,
 )
@@ -298,25 +298,18 @@ def _left_out_faults(checkpoint: Checkpoint, names: list[str]) -> list[Finding]:
 
 def _judge(units: Mapping[str, LogicalWeight], examined: list[Examined], findings: list[Finding]) -> dict[str, Any]:
     """What the pass found, judged; returns the parts of the inspection that come from it."""
-    for rule_findings in _by_rule(examined).values():
-        findings += rule_findings
+    found = [finding for outcome in examined for finding in outcome.findings]
+    rules = list(dict.fromkeys(finding.rule for finding in found))
+    findings += sorted(found, key=lambda finding: rules.index(finding.rule))
     errors = [outcome.error for outcome in examined if outcome.error is not None]
     groups = grouped(errors)
     plain = frozenset(name for name, unit in units.items() if unit.is_plain)
-    rows = error_rows(groups)
+    rows = tuple(error_row(kind, stored, members) for (kind, stored), members in groups.items())
     beyond = beyond_scheme(errors)
     counted = {finding.subject for finding in beyond if finding.severity is Severity.BLOCKING}
     findings += [*beyond, *(finding for finding in outliers(groups, plain) if finding.subject not in counted)]
     unbounded = sum(error.usage is None and error.name not in plain for error in errors)
     return {"errors": rows, "compared_weights": len(errors), "unbounded_weights": unbounded}
-
-
-def _by_rule(examined: list[Examined]) -> dict[str, list[Finding]]:
-    rules: dict[str, list[Finding]] = {}
-    for outcome in examined:
-        for finding in outcome.findings:
-            rules.setdefault(finding.rule, []).append(finding)
-    return rules
 
 
 def _sorted(findings: list[Finding]) -> tuple[Finding, ...]:

@@ -1,5 +1,6 @@
 """What an inspection found: findings, coverage and error per class."""
 
+from collections.abc import Sequence
 from enum import StrEnum
 
 from pydantic import Field
@@ -87,6 +88,11 @@ class ErrorRow(Record):
     worst_relative_error: float
     worst_sqnr_db: float
     worst_bound_usage: float | None
+
+
+def some_of(names: Sequence[str], most: int = 3) -> str:
+    """The first of these names, and how many more there are."""
+    return ", ".join(names[:most]) + (f" and {len(names) - most:,} more" if len(names) > most else "")
 
 
 class Inspection(Record):

@@ -14,7 +14,7 @@ from q36eval.checkpoints.formats.gptq import symmetric_offset
 from q36eval.checkpoints.formats.parts import unpack_words
 from q36eval.checkpoints.header import TensorEntry
 from q36eval.checkpoints.inspection.configuration import is_of_qwen, text_settings
-from q36eval.checkpoints.inspection.findings import Finding, Section, Severity
+from q36eval.checkpoints.inspection.findings import Finding, Section, Severity, some_of
 from q36eval.checkpoints.inspection.stored_schemes import kind_of
 from q36eval.checkpoints.kv_cache import kv_cache_scales
 from q36eval.checkpoints.names import FUSED, FUSED_OF
@@ -28,7 +28,6 @@ TOLERATED = 0.01
 """An error of all values of a weight by so much is shown; a larger one blocks. NVFP4 itself costs about 0.1."""
 GLOBAL_SCALES = {"weight_global_scale": -1, "weight_scale_2": 1}
 """The one scale of an NVFP4 weight, and the power in which its values take it: compressed-tensors divides by it."""
-MOST_NAMED = 3
 MOST_GPUS = 8
 """More GPUs of one machine are not foreseen."""
 MARLIN_BITS, MARLIN_GROUPS, MARLIN_COLUMNS = (4, 8), (32, 64, 128), 128
@@ -299,8 +298,7 @@ def _input_scales(units: Mapping[str, LogicalWeight]) -> Iterator[Finding]:
         lacking[place] += [] if has else [name]
     names = [name for place, missing in lacking.items() if any(have[place]) for name in missing]
     if names:
-        more = f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""
-        message = f"{len(names):,} experts lack the scale of their inputs: {', '.join(names[:MOST_NAMED])}{more}"
+        message = f"{len(names):,} experts lack the scale of their inputs: {some_of(names)}"
         yield _finding("expert-input-scales", names[0], message)
 
 

@@ -95,7 +95,11 @@ def smoothing_folded_out(
         finding = Finding(section=Section.WEIGHTS, rule="smoothing-not-carried", subject=name, message=message)
         others = [one for one in outcomes[name].findings if one.rule != "unquantized-differs"]
         outcomes[name] = replace(outcomes[name], findings=(*others, finding))
-    told = [_advisory("norms-rounded", _rounded_words(len(rounded)))] if rounded else []
+    told = []
+    if rounded:
+        norms = "1 norm is" if len(rounded) == 1 else f"{len(rounded):,} norms are"
+        words = f"{norms} the reference's with 1 + weight rounded to BF16, as llm-compressor 0.14 leaves them."
+        told.append(_advisory("norms-rounded", words))
     if found.norms or found.pairs:
         told.append(_advisory("smoothed", _smoothed_words(found)))
     return list(outcomes.values()), told
@@ -109,11 +113,6 @@ def _advisory(rule: str, message: str) -> Finding:
         subject="the checkpoint",
         message=message,
     )
-
-
-def _rounded_words(count: int) -> str:
-    norms = "1 norm is" if count == 1 else f"{count:,} norms are"
-    return f"{norms} the reference's with 1 + weight rounded to BF16, as llm-compressor 0.14 leaves them."
 
 
 def _smoothed_words(found: Folding) -> str:

@@ -138,13 +138,10 @@ def _stacked(factors: Sequence[Factors]) -> Factors | None:
     """The factors of every weight together: columns [weights, 1, in], rows [weights, out, 1]."""
     columns = [one.columns for one in factors if one.columns is not None]
     rows = [one.rows for one in factors if one.rows is not None]
-    return (
-        Factors(
-            torch.stack(columns).unsqueeze(1) if columns else None,
-            torch.stack(rows).unsqueeze(2) if rows else None,
-        )
-        if factors
-        else None
+    if not factors:
+        return None
+    return Factors(
+        torch.stack(columns).unsqueeze(1) if columns else None, torch.stack(rows).unsqueeze(2) if rows else None
     )
 
 
@@ -155,10 +152,7 @@ class _Rows:
     """
 
     def __init__(
-        self,
-        units: Sequence[LogicalWeight],
-        parts: Mapping[str, Tensor],
-        factors: Factors | None = None,
+        self, units: Sequence[LogicalWeight], parts: Mapping[str, Tensor], factors: Factors | None = None
     ) -> None:
         self._unit, self._parts, self._factors = units[0], parts, factors
         self._scheme = units[0].scheme
@@ -200,11 +194,11 @@ class _Rows:
         return {part: tensor[None] for part, tensor in cut.items()}
 
     def _decode(self, parts: Mapping[str, Tensor]) -> Tensor:
+        one = {part: tensor[0] for part, tensor in parts.items()}
         if self._is_stack or self._scheme.format == "plain":
-            self._layout.shape({part: tensor[0] for part, tensor in parts.items()}, self._scheme)
+            self._layout.shape(one, self._scheme)
             decoded = decode_stacked(parts, self._scheme)
         else:
-            one = {part: tensor[0] for part, tensor in parts.items()}
             decoded = self._layout.decode(one, self._scheme)
         return decoded.reshape(len(next(iter(parts.values()))), -1, self._columns)
 

@@ -156,10 +156,15 @@ def activation_findings(units: Mapping[str, LogicalWeight]) -> list[Finding]:
         except UsageError as error:
             not_emulated[str(error).partition(f"{unit.name}: ")[2]].append(name)
             continue
-        findings += _unused(unit, scheme)
-        dynamic += _unused_by_dynamic(unit, scheme)
-        if scheme is not None and _largest_activation(scheme) is not None:
-            largest[name] = _largest_activation(scheme) or 0.0
+        if scheme is not None and (top := _largest_activation(scheme)) is not None:
+            largest[name] = top
+        if unit.tensor_class == "embeddings" or {*STATIC_PARTS}.isdisjoint(part for part, _ in unit.parts):
+            continue  # it has no scale of its inputs
+        if scheme is not None:  # inputs that are quantized by their own size each time need none
+            dynamic += [_stored(unit)] if scheme.global_scale is None and scheme.static_scale is None else []
+        elif not is_weight_only(unit):  # else it is no fault but a rule about engines (`servability`)
+            message = f"{_stored(unit)} is stored, and the configuration declares no quantization of that input."
+            findings.append(integrity("activation-scale", _stored(unit), message))
     findings += [
         integrity("activations-not-read", "config.json", f"{names[0]} and {len(names) - 1} more: {reason}")
         for reason, names in not_emulated.items()
@@ -181,29 +186,6 @@ def _stored(unit: LogicalWeight, message: str = "") -> str:
     part = next((part for part in STATIC_PARTS if f" {part} " in message), None)
     part = part or next((part for part in STATIC_PARTS if part in entries), "weight")
     return entries[part].name if part in entries else f"{module}.{part}"
-
-
-def _unused(unit: LogicalWeight, scheme: ActivationScheme | None) -> list[Finding]:
-    """A scale that no declared quantization uses: the inputs were quantized when it was made, and are not any more.
-
-    Under a weight-only algorithm of Model Optimizer it is no fault but a rule about engines (`servability`).
-    """
-    if scheme is not None or is_weight_only(unit) or not _has_input_scale(unit):
-        return []
-    name = _stored(unit)
-    message = f"{name} is stored, and the configuration declares no quantization of that input."
-    return [integrity("activation-scale", name, message)]
-
-
-def _unused_by_dynamic(unit: LogicalWeight, scheme: ActivationScheme | None) -> list[str]:
-    """The scale of inputs that are quantized by their own size each time."""
-    if scheme is None or not (scheme.global_scale is None and scheme.static_scale is None):
-        return []
-    return [_stored(unit)] if _has_input_scale(unit) else []
-
-
-def _has_input_scale(unit: LogicalWeight) -> bool:
-    return unit.tensor_class != "embeddings" and bool({*STATIC_PARTS} & {part for part, _ in unit.parts})
 
 
 def _largest_activation(scheme: ActivationScheme) -> float | None:
