@@ -6,7 +6,16 @@ from typing import Any
 
 from q36eval.checkpoints.names import canonical
 from q36eval.checkpoints.patterns import matches_pattern
-from q36eval.checkpoints.scheme import PLAIN, Scheme, SchemeOf, TypeOf, check_patterns, names_of, table
+from q36eval.checkpoints.scheme import (
+    PLAIN,
+    Scheme,
+    SchemeOf,
+    TypeOf,
+    check_known,
+    check_patterns,
+    names_of,
+    table,
+)
 from q36eval.errors import UsageError
 
 AUTO_ROUND = "auto-round"
@@ -22,10 +31,6 @@ def signs_scales(config: dict[str, Any]) -> bool:
     return AUTO_ROUND in (config.get("quant_method"), config.get("provider"))
 
 
-def _listed(values: Any) -> str:
-    return ", ".join(map(str, values))
-
-
 def gptq(folder: Path, config: dict[str, Any]) -> SchemeOf:
     """GPTQ in either version, with GPTQModel's `dynamic` rules.
 
@@ -34,14 +39,9 @@ def gptq(folder: Path, config: dict[str, Any]) -> SchemeOf:
         CorruptCheckpointError: an entry of the wrong kind.
     """
     layout = config.get("checkpoint_format", "gptq")
-    if layout not in ("gptq", "gptq_v2"):
-        raise UsageError(
-            "scheme-unsupported", f"{folder}: GPTQ checkpoint_format {layout!r} is not decoded; known: gptq, gptq_v2."
-        )
-    if config.get("pack_dtype", "int32") != "int32":
-        raise UsageError(
-            "scheme-unsupported", f"{folder}: GPTQ packed into {config['pack_dtype']} is not decoded; known: int32."
-        )
+    check_known(layout, ("gptq", "gptq_v2"), folder, f"GPTQ checkpoint_format {layout!r}")
+    words = config.get("pack_dtype", "int32")
+    check_known(words, ("int32",), folder, f"GPTQ packed into {words}")
     file = folder / "config.json"
     rules = table(file, "dynamic", config.get("dynamic") or {})
     for rule, overrides in rules.items():
@@ -55,10 +55,7 @@ def gptq(folder: Path, config: dict[str, Any]) -> SchemeOf:
             return PLAIN
         settings = config | overrides
         bits, group_size = settings.get("bits"), settings.get("group_size", -1)
-        if bits not in BITS:
-            raise UsageError(
-                "scheme-unsupported", f"{folder}: GPTQ with {bits} bits is not decoded; known: {_listed(BITS)}."
-            )
+        check_known(bits, BITS, folder, f"GPTQ with {bits} bits")
         zero_offset = 0 if layout == "gptq_v2" else 1
         desc_act = bool(settings.get("desc_act"))
         options = {"bits": bits, "group_size": group_size, "desc_act": desc_act, "zero_offset": zero_offset}
@@ -86,11 +83,9 @@ def awq(folder: Path, config: dict[str, Any]) -> SchemeOf:
         UsageError: a layout or a number of bits that is not decoded.
     """
     version = str(config.get("version") or config.get("format") or "gemm").lower()
-    if version != "gemm":
-        raise UsageError("scheme-unsupported", f"{folder}: AWQ of version {version!r} is not decoded; known: gemm.")
+    check_known(version, ("gemm",), folder, f"AWQ of version {version!r}")
     bits = config.get("bits", config.get("w_bit"))
-    if bits != 4:
-        raise UsageError("scheme-unsupported", f"{folder}: AWQ with {bits} bits is not decoded; known: 4.")
+    check_known(bits, (4,), folder, f"AWQ with {bits} bits")
     excluded = [str(name) for name in config.get("modules_to_not_convert") or []]
     sym = not config.get("zero_point", True)
     scheme = _awq_scheme(config.get("group_size", config.get("q_group_size", -1)), sym, config)
@@ -125,11 +120,7 @@ def auto_round(folder: Path, config: dict[str, Any], module_type: TypeOf) -> Sch
         CorruptCheckpointError: an entry of the wrong kind.
     """
     packing = config.get("packing_format", "auto_round:auto_gptq")
-    if packing not in _PACKINGS:
-        raise UsageError(
-            "scheme-unsupported",
-            f"{folder}: AutoRound's packing {packing!r} is not decoded; known: {_listed(_PACKINGS)}.",
-        )
+    check_known(packing, _PACKINGS, folder, f"AutoRound's packing {packing!r}")
     if config.get("rotation_config"):
         raise UsageError("scheme-unsupported", f"{folder}: AutoRound's rotation_config is not emulated.")
     file = folder / "config.json"
@@ -157,20 +148,14 @@ def auto_round(folder: Path, config: dict[str, Any], module_type: TypeOf) -> Sch
 
 def _auto_round_scheme(folder: Path, settings: dict[str, Any], zero_offset: int | None) -> Scheme:
     bits, kind = settings.get("bits"), settings.get("data_type", "int")
-    if kind != "int":
-        raise UsageError("scheme-unsupported", f"{folder}: AutoRound's data type {kind!r} is not decoded; known: int.")
+    check_known(kind, ("int",), folder, f"AutoRound's data type {kind!r}")
     inputs = settings.get("act_bits") or _WIDE
     if inputs < _WIDE:
         raise UsageError(
             "activations-unsupported",
             f"{folder}: AutoRound's activations of {inputs} bits are not emulated; known: 16.",
         )
-    known = BITS if zero_offset is not None else (4,)
-    if bits not in known:
-        raise UsageError(
-            "scheme-unsupported",
-            f"{folder}: AutoRound with {bits} bits so packed is not decoded; known: {_listed(known)}.",
-        )
+    check_known(bits, BITS if zero_offset is not None else (4,), folder, f"AutoRound with {bits} bits so packed")
     sym, group_size = bool(settings.get("sym", True)), settings.get("group_size", -1)
     if zero_offset is None:
         return _awq_scheme(group_size, sym, settings)

@@ -1,6 +1,6 @@
 """How one weight is stored, and what every reader of a quantization configuration needs."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -82,6 +82,17 @@ def is_of_model_optimizer(given: Mapping[str, Any]) -> bool:
     if method is None:
         return isinstance(given.get("quantization"), dict) or "quant_algo" in given
     return isinstance(method, str) and method.startswith("modelopt")
+
+
+def check_known(value: Any, known: Collection[Any], folder: Path, what: str) -> None:
+    """Refuse a value that is not decoded; `what` calls it in the sentence.
+
+    Raises:
+        UsageError: it is not among those that are `known`.
+    """
+    if value not in known:
+        listing = ", ".join(map(str, known))
+        raise UsageError("scheme-unsupported", f"{folder}: {what} is not decoded; known: {listing}.")
 
 
 def table(file: Path, name: str, value: Any) -> dict[str, Any]:

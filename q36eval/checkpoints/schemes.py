@@ -23,6 +23,7 @@ from q36eval.checkpoints.scheme import (
     Scheme,
     SchemeOf,
     TypeOf,
+    check_known,
     check_number,
     check_patterns,
     is_glob,
@@ -192,7 +193,8 @@ def _refuse_what_is_not_emulated(checkpoint: Checkpoint, quantization: dict[str,
 def _compressed_tensors(folder: Path, config: dict[str, Any], module_type: "ModuleTypes") -> SchemeOf:
     # The library no longer reads `actorder: group`, under which older checkpoints store their `weight_g_idx`.
     groups_given = table(folder / "config.json", "config_groups", config.get("config_groups") or {})
-    ordered = [name for name, group in groups_given.items() if _actorder(group) == "group"]
+    weights_given = {name: group.get("weights") for name, group in groups_given.items() if isinstance(group, dict)}
+    ordered = [name for name, of in weights_given.items() if isinstance(of, dict) and of.get("actorder") == "group"]
     current = copy.deepcopy(config)
     for name in ordered:
         current["config_groups"][name]["weights"]["actorder"] = None
@@ -243,12 +245,6 @@ def _as_the_library_reads(folder: Path, config: dict[str, Any]) -> Any:
 def _is_among(names: set[str], listed: frozenset[str], patterns: list[str]) -> bool:
     """Whether a target means one of the names, as `compressed_tensors.utils.match.match_name` has it."""
     return not listed.isdisjoint(names) or any(matches_pattern(pattern, name) for pattern in patterns for name in names)
-
-
-def _actorder(group: Any) -> Any:
-    """How a config group orders its columns, None where it does not say."""
-    weights = group.get("weights") if isinstance(group, dict) else None
-    return weights.get("actorder") if isinstance(weights, dict) else None
 
 
 def _layout(group: Any, fallback: str) -> str:
@@ -305,17 +301,9 @@ def _modelopt(checkpoint: Checkpoint, config: dict[str, Any], module_type: TypeO
     def scheme_of(algorithm: Any) -> Scheme:
         # 0.47 writes some of its names in capitals and some not
         algorithm = algorithm.upper() if isinstance(algorithm, str) else algorithm
-        if algorithm not in _MODELOPT:
-            raise UsageError(
-                "scheme-unsupported",
-                f"{folder}: Model Optimizer's {algorithm!r} is not decoded; known: {', '.join(_MODELOPT)}.",
-            )
-        known = 32 if "MXFP" in algorithm else 16
-        if config.get("group_size") not in (None, known):
-            given = config["group_size"]
-            raise UsageError(
-                "scheme-unsupported", f"{folder}: {algorithm} in groups of {given} is not decoded; known: {known}."
-            )
+        check_known(algorithm, _MODELOPT, folder, f"Model Optimizer's {algorithm!r}")
+        if (size := config.get("group_size")) is not None:
+            check_known(size, (32 if "MXFP" in algorithm else 16,), folder, f"{algorithm} in groups of {size}")
         return _MODELOPT["W4A16_NVFP4" if weight_only else algorithm]
 
     layers = (config.get("quantized_layers") or _layers_of(groups)) if _is_mixed(config) else None
@@ -397,15 +385,10 @@ def leave_inputs(groups: dict[str, Any]) -> bool:
     )
 
 
-def _is_pair(value: Any) -> bool:
-    """Whether a value read from JSON is a list of two sizes."""
-    return isinstance(value, list) and len(value) == 2 and all(type(size) is int and size > 0 for size in value)
-
-
 def _fine_grained_fp8(checkpoint: Checkpoint, config: dict[str, Any], module_type: TypeOf) -> SchemeOf:
     folder = checkpoint.path
-    if config.get("fmt", "e4m3") != "e4m3":
-        raise UsageError("scheme-unsupported", f"{folder}: FP8 in {config['fmt']!r} is not decoded; known: e4m3.")
+    numbers = config.get("fmt", "e4m3")
+    check_known(numbers, ("e4m3",), folder, f"FP8 in {numbers!r}")
     block = config.get("weight_block_size")
     inputs = config.get("activation_scheme", "dynamic")
     if inputs not in ("dynamic", "static"):
@@ -413,7 +396,8 @@ def _fine_grained_fp8(checkpoint: Checkpoint, config: dict[str, Any], module_typ
             "activations-unsupported",
             f"{folder}: activation_scheme {inputs!r} is not emulated; known: dynamic, static.",
         )
-    if block is not None and not _is_pair(block):
+    are_sizes = isinstance(block, list) and all(type(size) is int and size > 0 for size in block)
+    if block is not None and not (are_sizes and len(block) == 2):
         raise CorruptCheckpointError(
             "config-invalid",
             f"{folder}/config.json: weight_block_size is {json.dumps(block)}; two sizes or null are needed.",
