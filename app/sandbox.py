@@ -49,11 +49,6 @@ class RawTensor:
     data: bytes
 
 
-def names() -> list[str]:
-    """The branch names, reference first."""
-    return list(NAMES)
-
-
 def build(name: str, sandbox_dir: Path = SANDBOX_DIR, build_dir: Path | None = None) -> Path:
     """The complete folder of a branch, built first if need be, its bytes checked against the manifest.
 
@@ -61,17 +56,19 @@ def build(name: str, sandbox_dir: Path = SANDBOX_DIR, build_dir: Path | None = N
         UsageError: no such branch, or its source or the manifest is missing.
         CorruptCheckpointError: a file's bytes are not those of the manifest.
     """
-    if name not in names():
-        raise UsageError("branch-unknown", f"The sandbox has no branch {name!r}; it has {', '.join(names())}.")
-    manifest = read_manifest(sandbox_dir)
-    folder, expected = _folder_of(name, sandbox_dir, build_dir), manifest["branches"].get(name)
+    if name not in NAMES:
+        raise UsageError("branch-unknown", f"The sandbox has no branch {name!r}; it has {', '.join(NAMES)}.")
+    expected = read_manifest(sandbox_dir)["branches"].get(name)
     if expected is None:
         raise UsageError(
             "sandbox-not-built",
             f"{sandbox_dir / 'manifest.json'} does not list branch {name!r}; build the sandbox first.",
         )
-    if kind_of(name, sandbox_dir) != "committed" and _differences(folder, expected):
-        build_into(folder, name, sandbox_dir)
+    folder = sandbox_dir / name
+    if kind_of(name, sandbox_dir) != "committed":
+        folder = (build_dir or sandbox_dir.parent.parent / ".q36eval" / "sandbox") / name
+        if _differences(folder, expected):
+            build_into(folder, name, sandbox_dir)
     differences = _differences(folder, expected)
     if differences:
         raise CorruptCheckpointError(
@@ -88,7 +85,7 @@ def verify(sandbox_dir: Path = SANDBOX_DIR) -> list[str]:
     """
     manifest = read_manifest(sandbox_dir)
     problems = []
-    for name in names():
+    for name in NAMES:
         kind = kind_of(name, sandbox_dir)
         listed = manifest["overlays"].get(name, {}) if kind == "overlay" else manifest["branches"].get(name, {})
         folder = sandbox_dir / "overlays" / name if kind == "overlay" else sandbox_dir / name
@@ -130,11 +127,14 @@ def build_into(folder: Path, name: str, sandbox_dir: Path) -> None:
     with tempfile.TemporaryDirectory(dir=folder.parent) as scratch:
         fresh = Path(scratch) / name
         fresh.mkdir()
-        for file in SHARED_FILES:
-            if (sandbox_dir / REFERENCE / file).is_file():
-                shutil.copyfile(sandbox_dir / REFERENCE / file, fresh / file)
+        for shared in SHARED_FILES:
+            if (sandbox_dir / REFERENCE / shared).is_file():
+                shutil.copyfile(sandbox_dir / REFERENCE / shared, fresh / shared)
         if kind_of(name, sandbox_dir) == "overlay":
-            _apply_overlay(sandbox_dir, name, fresh)
+            for file in (sandbox_dir / "overlays" / name).iterdir():
+                if file.name not in (OVERLAY_FILE, OVERLAY_PLAN):
+                    shutil.copyfile(file, fresh / file.name)
+            write_raw(fresh / "model.safetensors", tensors_of(name, sandbox_dir))
         elif name == "int2-experts":
             write_int2_experts(sandbox_dir / REFERENCE, fresh)
         else:
@@ -147,30 +147,16 @@ def build_into(folder: Path, name: str, sandbox_dir: Path) -> None:
         fresh.rename(folder)
 
 
-def _apply_overlay(sandbox_dir: Path, name: str, target: Path) -> None:
-    overlay = sandbox_dir / "overlays" / name
-    for file in overlay.iterdir():
-        if file.name not in (OVERLAY_FILE, OVERLAY_PLAN):
-            shutil.copyfile(file, target / file.name)
-    write_raw(target / "model.safetensors", tensors_of(name, sandbox_dir))
-
-
 def tensors_of(name: str, sandbox_dir: Path) -> dict[str, RawTensor]:
     """Every stored tensor of a branch that is committed or an overlay, over whichever branches."""
     if kind_of(name, sandbox_dir) != "overlay":
         return read_raw(sandbox_dir / name)
     overlay = sandbox_dir / "overlays" / name
     plan = json.loads((overlay / OVERLAY_PLAN).read_text(encoding="utf-8"))
-    tensors = tensors_of(plan["base"], sandbox_dir) | read_raw_file(overlay / OVERLAY_FILE)
+    tensors = tensors_of(plan["base"], sandbox_dir) | _read(read_header(overlay / OVERLAY_FILE))
     for dropped in plan["dropped"]:
         del tensors[dropped]
     return tensors
-
-
-def _folder_of(name: str, sandbox_dir: Path, build_dir: Path | None) -> Path:
-    if kind_of(name, sandbox_dir) == "committed":
-        return sandbox_dir / name
-    return (build_dir or sandbox_dir.parent.parent / ".q36eval" / "sandbox") / name
 
 
 def hashes(folder: Path) -> dict[str, str]:
@@ -251,11 +237,6 @@ def _quantization_config() -> dict[str, Any]:
 def read_raw(folder: Path) -> dict[str, RawTensor]:
     """All tensors of a checkpoint folder, by name."""
     return _read(open_checkpoint(folder).tensors)
-
-
-def read_raw_file(file: Path) -> dict[str, RawTensor]:
-    """All tensors of one safetensors file, by name."""
-    return _read(read_header(file))
 
 
 def _read(entries: dict[str, TensorEntry]) -> dict[str, RawTensor]:

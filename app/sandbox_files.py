@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
-from q36eval.app.sandbox import OVERLAY_PLAN, REFERENCE, kind_of, names, read_manifest
+from q36eval.app.sandbox import NAMES, OVERLAY_PLAN, REFERENCE, kind_of, read_manifest
 from q36eval.checkpoints.hashing import file_sha256
 from q36eval.config.paths import Paths
 from q36eval.errors import UsageError
@@ -47,7 +47,7 @@ def _below(folder: str, listed: dict[str, str]) -> dict[str, str]:
 
 def missing_files(paths: Paths, branches: Iterable[str] | None = None) -> list[str]:
     """The committed files of these branches (of all by default) that are not there, by their paths."""
-    wanted = {name for each in branches or names() for name in committed_files(each, paths.data / "sandbox")}
+    wanted = {name for each in branches or NAMES for name in committed_files(each, paths.data / "sandbox")}
     return sorted(name for name in wanted if not (paths.sandbox / name).is_file())
 
 

@@ -29,15 +29,15 @@ def build(
     An installed q36eval has no weights: they are fetched into the state folder. What is not committed whole is built.
     Each file is checked against its manifest, those of the evals and the corpus too.
     """
+    from q36eval.app.sandbox import NAMES, verify
     from q36eval.app.sandbox import build as build_branch
-    from q36eval.app.sandbox import names, verify
     from q36eval.app.sandbox_files import fetch
     from q36eval.evals.frozen import verify as verify_frozen
 
     paths = Paths.default()
-    wanted = names() if branch == "all" else [branch]
+    wanted = NAMES if branch == "all" else (branch,)
     if not paths.is_checkout:
-        if branch in ("all", *names()):
+        if branch in ("all", *NAMES):
             fetch(wanted, paths, source, note)
     elif source is not None:
         raise UsageError(

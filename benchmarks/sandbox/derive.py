@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any
 
 from benchmarks.sandbox.quantize import copy_tokenizer
 from q36eval.app.sandbox import (
+    NAMES,
     OVERLAY_FILE,
     OVERLAY_PLAN,
     SHARED_FILES,
@@ -32,7 +33,6 @@ from q36eval.app.sandbox import (
     build_into,
     hashes,
     kind_of,
-    names,
     read_raw,
     tensor_bytes,
     tensors_of,
@@ -216,7 +216,7 @@ def write_manifest(sandbox_dir: Path) -> None:
     """Hash every committed file, and every file of the branches built from them, into the manifest."""
     branches: dict[str, dict[str, str]] = {}
     overlays: dict[str, dict[str, str]] = {}
-    for name in names():
+    for name in NAMES:
         if kind_of(name, sandbox_dir) == "committed":
             branches[name] = hashes(sandbox_dir / name)
             continue

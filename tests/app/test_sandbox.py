@@ -49,7 +49,7 @@ def test_committed_files_are_those_of_the_manifest() -> None:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("name", branches.names())
+@pytest.mark.parametrize("name", branches.NAMES)
 def test_every_branch_loads_with_exactly_its_recipe_quantized(name: str, built: Path) -> None:
     """What the recipe leaves alone is the reference byte for byte."""
     folder = branches.build(name, SANDBOX, built)

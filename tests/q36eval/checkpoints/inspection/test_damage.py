@@ -10,7 +10,7 @@ import typer
 from typer.testing import CliRunner
 
 from q36eval.app.cli.inspect import inspect
-from q36eval.app.sandbox import names
+from q36eval.app.sandbox import NAMES
 from q36eval.app.targets import load_family, resolve
 from q36eval.checkpoints import checkpoint_sha256
 from q36eval.checkpoints.inspection import Finding, Promise, Section, Severity, inspect_checkpoint
@@ -106,7 +106,7 @@ def test_a_group_of_zeros_has_the_least_exponent_by_right(copy_of: Copy) -> None
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("name", sorted({case.checkpoint for case in CASES} - {*names()}))
+@pytest.mark.parametrize("name", sorted({case.checkpoint for case in CASES} - {*NAMES}))
 def test_no_false_alarm_on_what_was_damaged(name: str, whole: Whole) -> None:
     branch, reference = whole(name)
     found = inspect_checkpoint(branch, reference, weights_workers=1, promises=promised(name))
@@ -133,7 +133,7 @@ def test_cases_have_ids_of_their_own_and_cover_every_format() -> None:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("branch", sorted(names()))
+@pytest.mark.parametrize("branch", sorted(NAMES))
 def test_no_false_alarm_on_any_branch(branch: str, tmp_path: Path) -> None:
     paths = Paths(SANDBOX.parents[1], tmp_path)
     found = inspected(resolve(branch, load_family("sandbox", paths), paths).folder)
