@@ -9,7 +9,6 @@ from typing import Annotated, Any
 
 import typer
 
-from q36eval.app.cli.engine_options import argument_names
 from q36eval.app.cli.options import Quiet, given_options, remark
 from q36eval.config import Paths, Project
 from q36eval.config.paths import HISTORY, STATE
@@ -186,4 +185,5 @@ def _values(parameter: Any) -> tuple[Any, bool]:
 def _format_epilog(_command: Any, _context: Any, formatter: Any) -> None:
     """The names of an engine's arguments, below its options."""
     with formatter.section(f"NAME of {ENGINE_ARG}; others are vLLM's own"):
-        formatter.write_dl(argument_names())
+        own = [option for option in EngineOptions.described().values() if option.flag is None]
+        formatter.write_dl([(f"{option.name}={option.metavar}", option.help) for option in own])

@@ -139,12 +139,7 @@ def _print(moved: "BranchDrift") -> None:
         moved.metrics, key=lambda one: (not one.watched, STATES.index(one.state.value), not one.worse, one.key)
     )
     for one in shown[:SHOWN]:
-        print_plain(f"  {figure_name(one.key)}: {one.statement.rstrip('.')}")
+        metric, slice = metric_of_key(one.key)
+        print_plain(f"  {metric.titled(slice)} ({one.key}): {one.statement.rstrip('.')}")
     if len(shown) > SHOWN:
         print_plain(f"  and {len(shown) - SHOWN} more; --metric TEXT picks some, --json lists all")
-
-
-def figure_name(key: str) -> str:
-    """A figure's title beside its key."""
-    metric, slice = metric_of_key(key)
-    return f"{metric.titled(slice)} ({key})"

@@ -83,12 +83,6 @@ ServedModel = Annotated[str | None, option_of("served_model")]
 DeviceOption = Annotated[str, option_of("device")]
 
 
-def argument_names() -> list[tuple[str, str]]:
-    """Each NAME of `--engine-arg` that q36eval has, with what it does."""
-    options = [option for option in EngineOptions.described().values() if option.flag is None]
-    return [(f"{option.name}={option.metavar}", option.help) for option in options]
-
-
 def check_engine(options: EngineOptions) -> None:
     """Refuse an engine or a device that is not here, and an option that the engine does not have.
 

@@ -102,7 +102,10 @@ def tolerant_output() -> Iterator[Output]:
         sys.stdout, sys.stderr = own
         for stream, raw in zip((output, log), own, strict=True):
             if stream.error is not None:
-                _send_nowhere(raw)
+                with suppress(OSError, ValueError):  # a stream that is no file keeps what it has
+                    nowhere = os.open(os.devnull, os.O_WRONLY)
+                    os.dup2(nowhere, raw.fileno())
+                    os.close(nowhere)
 
 
 def _open_closed() -> set[str]:
@@ -127,10 +130,3 @@ def _escape(stream: TextIO) -> None:
             stream.reconfigure(errors="backslashreplace")
     with suppress(OSError, ValueError):
         os.set_blocking(stream.fileno(), True)
-
-
-def _send_nowhere(stream: TextIO) -> None:
-    with suppress(OSError, ValueError):  # a stream that is no file keeps what it has
-        nowhere = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(nowhere, stream.fileno())
-        os.close(nowhere)
