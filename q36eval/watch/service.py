@@ -304,7 +304,6 @@ class Watch:
             "every_s": deployment.every_s,
         }
         run = verdicts.begun(
-            verdicts.new_run_id(at),
             deployment.name,
             self.setting.family.name,
             at,
@@ -342,8 +341,12 @@ class Watch:
             "evidence": evidence(state, threshold),
             "quiet": state.quiet,
             "tolerance": tolerance(state, alarm),
-            "lost": {name: share for name in SLICES if (share := _share(result.items, name)) is not None},
-            "divergence": _divergence(result.items),
+            "lost": {
+                name: share
+                for name in SLICES
+                if (share := _mean([item.lost for item in result.items if item.slice == name])) is not None
+            },
+            "divergence": _mean([item.divergence for item in result.items]),
             "success_at": self.newest.get("success_at"),
         }
         assert whole.run.report is not None, "it was decided"
@@ -478,11 +481,6 @@ def _summary(items: tuple[Item, ...]) -> str:
     return f"{len(scored)} items, {lost} lost" if lost else f"{len(scored)} items, none lost"
 
 
-def _share(items: Sequence[Item], name: str) -> float | None:
-    known = [bool(item.lost) for item in items if item.slice == name and item.lost is not None]
+def _mean(values: Sequence[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
     return sum(known) / len(known) if known else None
-
-
-def _divergence(items: list[Item]) -> float | None:
-    moved = [item.divergence for item in items if item.divergence is not None]
-    return sum(moved) / len(moved) if moved else None

@@ -26,17 +26,12 @@ from q36eval.watch.incidents import (
 )
 
 
-def new_run_id(at: datetime) -> str:
-    """An id as history gives them, made before anything is asked."""
-    return f"{at:%Y%m%d-%H%M%S}-{secrets.token_hex(3)}"
-
-
 def begun(
-    run_id: str, deployment: str, family: str, at: datetime, policy: Policy, suite: str, provenance: Mapping[str, Any]
+    deployment: str, family: str, at: datetime, policy: Policy, suite: str, provenance: Mapping[str, Any]
 ) -> RunRecord:
-    """The record of a round that begins."""
+    """The record of a round that begins; it has its id, as history gives them, before anything is asked."""
     return RunRecord(
-        id=run_id,
+        id=f"{at:%Y%m%d-%H%M%S}-{secrets.token_hex(3)}",
         family=family,
         branch=f"{WATCHED}{deployment}",
         identity=None,
@@ -108,7 +103,7 @@ def figures(
         counts = Counts(total=len(known), scored=len(scored), errored=len(known) - len(scored))
         lost = sum(bool(item.lost) for item in scored)
         if known:
-            measured.append(_metric("watch_lost").counted(lost, counts, name, note=_named(scored)))
+            measured.append(metric_of(ProbeName.SERVED, "watch_lost").counted(lost, counts, name, note=_named(scored)))
         why = unmeasured.get(name)
         if calibrating is not None:
             why = calibrating
@@ -124,7 +119,7 @@ def figures(
         if why is not None and not confirmed:
             missing.setdefault(why, []).append(name)
         elif known or confirmed:  # what is confirmed stands, whatever this round shows
-            measured.append(_metric("watch_incidents").counted(int(confirmed), counts, name))
+            measured.append(metric_of(ProbeName.SERVED, "watch_incidents").counted(int(confirmed), counts, name))
     reasons = (f"{', '.join(names)}: {why}" for why, names in missing.items())
     return measured, [ProbeFailure(probe=ProbeName.SERVED, reason=reason, kind="skipped") for reason in reasons]
 
@@ -134,10 +129,6 @@ def sentence(deployment: str, event: Event) -> str:
     incident = "" if event.incident is None else f" {event.incident}"
     what = event.kind.value.replace("incident.", "incident ")
     return f"{deployment}: {what}{incident}: {event.reason}."
-
-
-def _metric(name: str) -> Any:
-    return metric_of(ProbeName.SERVED, name)
 
 
 def _named(items: Sequence[Item]) -> str:
