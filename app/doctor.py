@@ -6,13 +6,15 @@ Nothing is written and no network is used.
 import shutil
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryFile
 from typing import Any
 
-from q36eval.app.sandbox_files import missing_files
+from q36eval.app.sandbox_files import COMMAND, missing_files
 from q36eval.config.paths import Paths
+from q36eval.hub_checkpoints import amount
 from q36eval.provenance import provenance
 
 EXTRAS = {
@@ -33,7 +35,7 @@ def diagnosis(paths: Paths) -> dict[str, Any]:
     """Everything that `q36eval doctor` says, as JSON. `problems` are sentences; without any a gate may begin."""
     problems: list[str] = []
     made_with = provenance(paths.repository)
-    state = _state(paths, problems)
+    state, lacking = _state(paths, problems), len(missing_files(paths))
     return {
         "version": made_with["packages"].pop("q36eval"),
         "commit": made_with["git_commit"],
@@ -47,7 +49,10 @@ def diagnosis(paths: Paths) -> dict[str, Any]:
         },
         "state": state,
         "history": _history(paths),
-        "sandbox": _sandbox(paths),
+        "sandbox": {
+            "folder": str(paths.sandbox),
+            "weights": f"{lacking} files to fetch: {COMMAND}" if lacking else "complete",
+        },
         "devices": _devices(problems),
         "extras": [name for name, module in EXTRAS.items() if find_spec(module) is not None],
         "packages": made_with["packages"],
@@ -65,15 +70,17 @@ def _state(paths: Paths, problems: list[str]) -> dict[str, Any]:
     except OSError as error:
         trouble = error.strerror or str(error)
         problems.append(f"The state folder {folder} cannot be written: {trouble}; name another with --state.")
-    free = _free_bytes(there)
+    free = None
+    with suppress(OSError):
+        free = shutil.disk_usage(there).free
     if free is not None and free < LITTLE_BYTES:
-        problems.append(f"Only {_size(free)} are free where the state is, {folder}.")
+        problems.append(f"Only {amount(free)} are free where the state is, {folder}.")
     return {
         "folder": str(folder),
         "because": paths.state_because,
         "exists": folder.is_dir(),
         "writable": trouble is None,
-        "free": None if free is None else _size(free),
+        "free": None if free is None else amount(free),
     }
 
 
@@ -83,24 +90,11 @@ def _nearest(folder: Path) -> Path:
     return next(each for each in (absolute, *absolute.parents) if each.exists())
 
 
-def _free_bytes(folder: Path) -> int | None:
-    try:
-        return shutil.disk_usage(folder).free
-    except OSError:
-        return None
-
-
 def _history(paths: Paths) -> dict[str, Any]:
     if "://" in paths.history_url:  # which may hold a password
         return {"place": "the database that Q36EVAL_HISTORY names", "size": None}
     file = Path(paths.history_url)
-    return {"place": str(file), "size": _size(file.stat().st_size) if file.is_file() else None}
-
-
-def _sandbox(paths: Paths) -> dict[str, Any]:
-    missing = len(missing_files(paths))
-    fetched = "complete" if not missing else f"{missing} files to fetch: q36eval sandbox build"
-    return {"folder": str(paths.sandbox), "weights": fetched}
+    return {"place": str(file), "size": amount(file.stat().st_size) if file.is_file() else None}
 
 
 def _devices(problems: list[str]) -> list[dict[str, Any]]:
@@ -113,7 +107,7 @@ def _devices(problems: list[str]) -> list[dict[str, Any]]:
     if torch.cuda.is_available():
         for number in range(torch.cuda.device_count()):
             card = torch.cuda.get_device_properties(number)
-            devices.append({"name": f"cuda:{number}", "title": card.name, "memory": _size(card.total_memory)})
+            devices.append({"name": f"cuda:{number}", "title": card.name, "memory": amount(card.total_memory)})
     return devices
 
 
@@ -128,7 +122,3 @@ def _words(value: Any) -> str:
     if isinstance(value, dict):
         return ", ".join(f"{name} {_words(each)}" for name, each in value.items())
     return "unknown" if value is None else str(value)
-
-
-def _size(n_bytes: int) -> str:
-    return f"{n_bytes / 1024**3:.1f} GiB" if n_bytes >= 1024**3 else f"{n_bytes / 1024**2:.1f} MiB"

@@ -113,7 +113,11 @@ def fetch(name: HubName, notify: Callable[[str], None], *, weights: bool = True)
     commit, is_online = _commit(cache, notify)
     if not is_online:
         return _kept(cache, commit)
-    place, needed = needed_files(name, _listing(cache, commit))
+    listed = cache.listed(commit)
+    if listed is None:
+        with _in_words(cache, begun=True):
+            listed = _by_path(cache.api.list_repo_tree(name.repository, recursive=True, revision=commit))
+    place, needed = needed_files(name, listed)
     missing = cache.missing(commit, needed)
     wanted = {
         file: of
@@ -344,14 +348,6 @@ def _guessed(folder: Path) -> Files:
     return {name: RepositoryFile("", None) for name in names}
 
 
-def _listing(cache: _Cache, commit: str) -> Files:
-    listed = cache.listed(commit)
-    if listed is None:
-        with _in_words(cache, begun=True):
-            listed = _by_path(cache.api.list_repo_tree(cache.name.repository, recursive=True, revision=commit))
-    return listed
-
-
 def _remove_remains(cache: _Cache, commit: str, missing: Files) -> None:
     """Delete what a killed download left, and files of a wrong size: huggingface_hub continues neither.
 
@@ -374,18 +370,19 @@ def _check_size(cache: _Cache, commit: str, missing: Files, notify: Callable[[st
     sizes = cache.contents(missing)
     size = sum(sizes.values())
     free = shutil.disk_usage(next(place for place in (cache.folder, *cache.folder.parents) if place.is_dir())).free
-    amounts = f"{_amount(size)} of {cache.name} at commit {commit}"
+    amounts = f"{amount(size)} of {cache.name} at commit {commit}"
     if size > free:
         raise UsageError(
             "hub-disk-full",
-            f"{amounts} do not fit into the cache {cache.root}, where {_amount(free)} are free; make room there, or "
+            f"{amounts} do not fit into the cache {cache.root}, where {amount(free)} are free; make room there, or "
             f"set HF_HOME to a larger disk.",
         )
     if sizes:
-        notify(f"Downloading {len(sizes)} files, {amounts}, to {cache.root} ({_amount(free)} are free).")
+        notify(f"Downloading {len(sizes)} files, {amounts}, to {cache.root} ({amount(free)} are free).")
 
 
-def _amount(n_bytes: int) -> str:
+def amount(n_bytes: int) -> str:
+    """Bytes as a person reads them: `20.9 GiB`, `13.4 MiB`."""
     return f"{n_bytes / 2**30:.1f} GiB" if n_bytes >= 2**30 else f"{n_bytes / 2**20:.1f} MiB"
 
 
