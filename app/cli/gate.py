@@ -3,7 +3,6 @@
 import sys
 from collections.abc import Iterator
 from contextlib import closing, suppress
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -176,7 +175,7 @@ def gate(
     from q36eval.app.cli.missing import tabling
     from q36eval.app.needs import Asked, problems_of
     from q36eval.app.policies.files import declared_policy
-    from q36eval.run.preflight import Problem, collecting, crowded, problems, refuse, refuse_with
+    from q36eval.run.preflight import Problem, collecting, crowded, prepare, refuse, refuse_with
     from q36eval.run.suites import suite_place
 
     asked = Asked(branch[0] if branch else None, reference, family, suite, policy, context.meta.get(WORDS, ()))
@@ -266,8 +265,10 @@ def gate(
         folders = [each.folder for each in (against, *branches.targets) if each is not None and each.folder.is_dir()]
         if folders:
             probes = {*probes_for(rules)} - {*(skip or ())} - ({ProbeName.KL} if corpus else set())
-            found_first = partial(problems, request(branch=branches.first), paths)
-            freeze_first(suite_name, folders[0], chosen.context_length, probes, paths, found_first)
+            first = request(branch=branches.first)
+            freeze_first(
+                suite_name, folders[0], chosen.context_length, probes, paths, lambda: prepare(first, paths).problems
+            )
         branches.make_folders()
         assert history is not None, "only a plan has none"
         with closing(branches.measured(request, history)) as measured:

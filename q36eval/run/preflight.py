@@ -126,13 +126,11 @@ class Prepared:
             self.problems.append(Problem(code, message, blocks))
 
 
-def problems(request: Request, paths: Paths, found: Iterable[Problem] = ()) -> list[Problem]:
-    """Everything that is missing or impossible, and notes; `found` are the problems of putting the request together."""
-    return prepare(request, paths, found).problems
-
-
 def prepare(request: Request, paths: Paths, found: Iterable[Problem] = ()) -> Prepared:
-    """Open what a request needs and collect its problems, before any work begins: a usage error is never raised."""
+    """Open what a request needs and collect its problems, before any work begins: a usage error is never raised.
+
+    `found` are the problems of putting the request together.
+    """
     prepared = Prepared(list(found))
     if request.stands_alone:
         prepared.add("too-few-prompts", too_few_asked(request), blocks=False)

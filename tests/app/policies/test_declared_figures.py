@@ -10,7 +10,7 @@ from q36eval.gate.policy_file import read_policy
 from q36eval.metrics import metric_of
 from q36eval.records import ProbeName
 from q36eval.run.declared_figures import Declared, Subject, declared_for, never_passes
-from q36eval.run.preflight import problems, without_reference_weights
+from q36eval.run.preflight import prepare, without_reference_weights
 from q36eval.run.request import Request, Target
 from tests.q36eval.gate import evidence
 
@@ -63,7 +63,7 @@ def test_what_could_never_pass_is_told_with_what_is_there(
 def test_a_gate_refuses_what_no_branch_can_pass_and_names_each_criterion() -> None:
     rules = read_policy(PATHS.policies / "release.yaml")
     request = Request(FAMILY, Target("nowhere", REPOSITORY / "nowhere"), None, "quick", rules)
-    (said,) = [each.message for each in problems(request, PATHS) if each.code == "policy-cannot-pass"]
+    (said,) = [each.message for each in prepare(request, PATHS).problems if each.code == "policy-cannot-pass"]
     assert "ruler-128k: the suite quick has no accuracy of 'ruler/131072'" in said
     assert "failures-freeform: it requires 1200 scored, and quick has 660" in said
     assert "margins-freeform" not in said, "what only warns keeps nothing from being measured"

@@ -25,7 +25,7 @@ from q36eval.run.preflight import (
     Problem,
     RefusedError,
     crowded,
-    problems,
+    prepare,
     problems_after_capture,
     problems_of_plan,
     refuse,
@@ -75,7 +75,7 @@ def test_data_texts_template_and_policy_are_all_looked_at(tmp_path: Path) -> Non
         policy=read_policy(paths.policies / "sandbox.yaml"),
         corpus=write_corpus(tmp_path, [{"slice": "all", "text": "One text of a few words."}]),
     )
-    found = problems(request, paths)
+    found = prepare(request, paths).problems
     codes = {problem.code for problem in found if problem.blocks}
     assert codes == {
         "policy-cannot-pass",

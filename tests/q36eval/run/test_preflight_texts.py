@@ -23,7 +23,7 @@ from q36eval.probes import Digest
 from q36eval.records import ProbeName
 from q36eval.run.declared_figures import declared_of_corpus
 from q36eval.run.items import Work
-from q36eval.run.preflight import lossless_outcomes, problems
+from q36eval.run.preflight import lossless_outcomes, prepare
 from q36eval.run.request import Request, Target
 from q36eval.stats import MAX_ERRORED_SHARE
 from tests.commands import q36eval
@@ -84,7 +84,7 @@ def refused(folder: Path, policy: str, suite: str = "sandbox", corpus: Path | No
     family = load_family("sandbox", Paths.default())
     branch, reference = Target("fp8-head", BF16.with_name("fp8-head")), Target("bf16", BF16)
     request = Request(family, branch, reference, suite, read_policy(Path(policy)), corpus=corpus, probes=probes)
-    found = problems(request, Paths(ROOT, folder / "state"))
+    found = prepare(request, Paths(ROOT, folder / "state")).problems
     assert not (folder / "state").exists(), "nothing was computed"
     assert {problem.code for problem in found if problem.blocks} <= {"too-few-items"}
     return " ".join(problem.message for problem in found if problem.blocks)
