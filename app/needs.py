@@ -252,7 +252,7 @@ def _known(request: Request, prepared: Prepared, plan: RunPlan | None, asked: As
         ("extras", lambda: _extras(request, paths)),
         ("device", lambda: (State.OK, request.engine.device)),
         ("memory", lambda: _memory(request, plan)),
-        ("disk", lambda: _disk(paths)),
+        ("disk", lambda: (State.OK, f"The disk of {paths.state} is {file_system(paths.state).words}.")),
         ("time", lambda: _time(plan)),
     )
     for what, seen in each:
@@ -354,10 +354,6 @@ def _memory(request: Request, plan: RunPlan | None) -> _Seen:
     if any(batches.room.placement == LAYERS for batches in plan.batches.values()):
         lines.append("Too small for all weights, which are run layer by layer.")
     return State.OK, "\n".join(lines)
-
-
-def _disk(paths: Paths) -> _Seen:
-    return State.OK, f"The disk of {paths.state} is {file_system(paths.state).words}."
 
 
 def _time(plan: RunPlan | None) -> _Seen:

@@ -137,20 +137,15 @@ def belongs(folder: Path, family: Family, paths: Paths) -> bool:
     try:
         reference = reference_of_family(family, paths).folder
     except UsageError:
-        return _is_of(folder, family)
+        reference = None
     try:
+        if reference is None:
+            known, named = {*family.architectures}, config_of(folder).get("architectures")
+            return not isinstance(named, list) or not known or not known.isdisjoint(named)
         mine, theirs = _settings(folder), _settings(reference)
         return all(mine.get(key) == theirs.get(key) for key in ("hidden_size", "num_hidden_layers", "num_experts"))
     except (Q36Error, AttributeError):
         return True
-
-
-def _is_of(folder: Path, family: Family) -> bool:
-    try:
-        named = config_of(folder).get("architectures")
-    except (Q36Error, AttributeError):
-        return True
-    return not isinstance(named, list) or not family.architectures or not set(family.architectures).isdisjoint(named)
 
 
 def _settings(folder: Path) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 import json
 import sys
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -179,11 +180,8 @@ def _verify(pack: Path | None, as_json: bool) -> int:
                 damaged += damage(path)
                 checked += 1
                 lacking = floor_state(folder, load_header(path))
-                refused += (
-                    []
-                    if lacking is None
-                    else [UsageError("pack-incomplete", f"The capture {path} is unfinished: {lacking}.")]
-                )
+                if lacking is not None:
+                    refused.append(UsageError("pack-incomplete", f"The capture {path} is unfinished: {lacking}."))
             except UsageError as error:
                 refused.append(error)
         damaged += _damage_beside(folder)
@@ -205,18 +203,15 @@ def _damage_beside(folder: Path) -> list[str]:
     from q36eval.kl.floor_file import VERSION, load_floor
     from q36eval.kl.on_policy import read_answers
 
-    damaged = []
-    for answers in sorted(folder.glob("on-policy-*.jsonl")):
-        try:
-            read_answers(answers)
-        except UsageError as error:
-            damaged.append(str(error))
-    damaged += _lacking_answers(folder)
-    for floor in sorted(folder.glob(f"floor-*-v{VERSION}.json")):
-        try:
-            load_floor(floor)
-        except UsageError as error:
-            damaged.append(str(error))
+    readers: dict[str, Callable[[Path], object]]
+    readers = {"on-policy-*.jsonl": read_answers, f"floor-*-v{VERSION}.json": load_floor}
+    damaged = _lacking_answers(folder)
+    for pattern, read in readers.items():
+        for file in sorted(folder.glob(pattern)):
+            try:
+                read(file)
+            except UsageError as error:
+                damaged.append(str(error))
     return damaged
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from q36eval.app.policies.files import family_of, suite_of
 from q36eval.config import Paths
-from q36eval.gate import Criterion, Policy
+from q36eval.gate import Policy
 from q36eval.gate.policy_file import policy_problems, read_policy
 from q36eval.records import Lane, ProbeName
 from q36eval.run.declared_figures import Declared, Subject, declared_for, never_passes
@@ -68,12 +68,9 @@ def _remarks(policy: Policy, declared: Declared) -> Iterator[str]:
             if probe not in blocking and probe is not ProbeName.SERVED:
                 yield f"Lane {lane} is unguarded by {probe}: nothing that the {probe} probe finds can block it."
     for criterion in policy.criteria:
-        yield from (f"{criterion.id}: {sentence}" for sentence in _remarks_on(criterion, declared))
-
-
-def _remarks_on(criterion: Criterion, declared: Declared) -> Iterator[str]:
-    if criterion.margin.against == "blessed" and criterion.tier == "blocking":
-        yield "it blocks every branch that was never blessed, since there is nothing to hold it against."
-    open_ = declared.open(criterion.probe, criterion.metric, criterion.slice)
-    if criterion.key not in declared.by_key and open_:
-        yield f"{open_}."
+        if criterion.margin.against == "blessed" and criterion.tier == "blocking":
+            words = "it blocks every branch that was never blessed, since there is nothing to hold it against"
+            yield f"{criterion.id}: {words}."
+        open_ = declared.open(criterion.probe, criterion.metric, criterion.slice)
+        if criterion.key not in declared.by_key and open_:
+            yield f"{criterion.id}: {open_}."
