@@ -68,9 +68,9 @@ def inspect(
     if as_json:
         print_json({"run": run, "branch": target.name, **_plain(inspection)})
     else:
-        from q36eval.app.cli.inspect_report import print_findings, print_inspection
+        from q36eval.app.cli.inspect_report import print_inspection
 
-        (print_findings if Quiet.wanted else print_inspection)(inspection, run)
+        print_inspection(inspection, run, findings_only=Quiet.wanted)
     return int(ExitCode.FAIL if inspection.blocking else ExitCode.PASS)
 
 

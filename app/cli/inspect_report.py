@@ -15,11 +15,14 @@ SHOWN = 20
 STYLES = {Severity.BLOCKING: "bold red", Severity.ADVISORY: "yellow"}
 
 
-def print_inspection(inspection: Inspection, run: str) -> None:
+def print_inspection(inspection: Inspection, run: str, *, findings_only: bool) -> None:
     """Findings first, blocking ones in front; then coverage and error per class."""
     console = Console()
-    console.print(_text(f"{inspection.checkpoint}, compared with {inspection.reference or 'no reference'} (run {run})"))
+    against = "" if findings_only else f", compared with {inspection.reference or 'no reference'}"
+    console.print(_text(f"{inspection.checkpoint}{against} (run {run})"))
     _findings(console, inspection)
+    if findings_only:
+        return
     if inspection.schemes is not None:
         counted = ", ".join(f"{name} ({count} weights)" for name, count in inspection.schemes.items())
         share = inspection.quantized_share
@@ -34,13 +37,6 @@ def print_inspection(inspection: Inspection, run: str) -> None:
     missing = [section.value for section in Section if section not in inspection.measured]
     if missing:
         console.print(_text(f"not judged: {', '.join(missing)}", style="yellow"))
-
-
-def print_findings(inspection: Inspection, run: str) -> None:
-    """The findings alone, and of which run."""
-    console = Console()
-    console.print(_text(f"{inspection.checkpoint} (run {run})"))
-    _findings(console, inspection)
 
 
 def _findings(console: Console, inspection: Inspection) -> None:
