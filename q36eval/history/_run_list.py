@@ -99,7 +99,14 @@ class Listing(Connected):
         values = {number: json.loads(text) for number, text in texts.items()}
         standing: dict[BranchKey, list[StandingVerdict]] = {}
         for row in sorted(rows, key=lambda row: (row.started, row.id), reverse=True):
-            standing.setdefault((row.family, row.branch), []).append(_standing(row, values))
+            verdict = StandingVerdict(
+                run=_summary(row),
+                identity=None if row.identity is None else _identity(values[row.identity], row.id),
+                of_itself=row.identity is not None and row.identity == row.reference_identity,
+                policy=values.get(row.policy_text, {}),
+                provenance=values[row.provenance],
+            )
+            standing.setdefault((row.family, row.branch), []).append(verdict)
         return standing
 
     def metric_keys(self, branch: str, family: str | None = None) -> list[str]:
@@ -141,7 +148,8 @@ class Listing(Connected):
         of those `keys` alone."""
         with self._reading() as connection, self._whole():
             readings = {row.id: row for row in connection.execute(select(tables.readings))}
-            metrics = {row.id: row for row in connection.execute(select(tables.metrics)) if _wanted(row, keys)}
+            rows = connection.execute(select(tables.metrics)).all()
+            metrics = {row.id: row for row in rows if keys is None or f"{row.probe}.{row.metric}[{row.slice}]" in keys}
             known = _known_runs(connection, branch, family, newest)
             query = _figures_of(branch, family, None if keys is None else list(metrics))
             if newest is not None:
@@ -226,16 +234,6 @@ def _runs_in_full_lines(connection: Connection, ids: Collection[str]) -> list[An
     return list(connection.execute(query.where(columns.id.in_(ids))).all())
 
 
-def _standing(row: Any, values: Mapping[int, Any]) -> StandingVerdict:
-    return StandingVerdict(
-        run=_summary(row),
-        identity=None if row.identity is None else _identity(values[row.identity], row.id),
-        of_itself=row.identity is not None and row.identity == row.reference_identity,
-        policy=values.get(row.policy_text, {}),
-        provenance=values[row.provenance],
-    )
-
-
 def _matching(wanted: RunFilter | None) -> ColumnElement[bool]:
     columns, given = tables.runs.c, wanted or RunFilter()
     equal = (
@@ -262,10 +260,6 @@ def _summary(row: Any) -> RunSummary:
         return RunSummary.model_validate({**values, "lanes": values["lanes"] or {}})
     except ValidationError as error:
         raise unreadable(f"run {row.id}", error) from error
-
-
-def _wanted(metric: Any, keys: Sequence[str] | None) -> bool:
-    return keys is None or f"{metric.probe}.{metric.metric}[{metric.slice}]" in keys
 
 
 def _figures_of(branch: str, family: str | None, metrics: list[int] | None) -> Select[Any]:

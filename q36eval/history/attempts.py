@@ -27,7 +27,7 @@ def tried_before(history: History, run: RunRecord) -> Tried | None:
         for gate in history.gates_of(run.identity.checkpoint_sha256)
         if gate.id != run.id
         and gate.identity is not None
-        and same_deployment(gate.identity, run.identity)
+        and _tried(gate.identity) == _tried(run.identity)
         and gate.policy is not None
         and _content(gate.policy) == mine
     ]
@@ -55,12 +55,8 @@ def _earlier(gate: RunRecord, run: RunRecord) -> EarlierGate:
     )
 
 
-def same_deployment(one: DeploymentIdentity, other: DeploymentIdentity) -> bool:
-    """Whether the same thing was gated: another version, device or batch size is no other checkpoint to try."""
-    return _tried(one) == _tried(other)
-
-
 def _tried(identity: DeploymentIdentity) -> dict[str, Any]:
+    """What is gated: with another version, device or batch size it is no other checkpoint to try."""
     fields = identity.model_dump(mode="json", exclude={"engine_version"})
     fields["settings"] = {name: value for name, value in identity.settings.items() if name not in CIRCUMSTANCES}
     return fields

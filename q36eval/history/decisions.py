@@ -248,7 +248,9 @@ def under(history: History, run: RunRecord, policy: Policy) -> GateReport:
     circumstances = circumstances_then(history, run).model_copy(update={"tried": None})  # the own policy's attempts
     evidence = evidence_of(history, run, circumstances)
     tasks = tasks_cut_short(evidence.measurements)
-    fit = tuple(m for m in evidence.measurements if not stopped_at_will(m, tasks))
+    # when asking ended was decided by what was answered, and a test takes the number of items for fixed; what was laid
+    # out in blocks may be stopped at any of them
+    fit = tuple(m for m in evidence.measurements if m.laid_out or not of_cut_short(m, tasks))
     left_out = [
         ProbeFailure(probe=probe, reason=CUT_SHORT, kind="skipped") for probe in sorted({probe for probe, _ in tasks})
     ]
@@ -295,9 +297,3 @@ def of_cut_short(measurement: Measurement, tasks: Collection[Task]) -> bool:
     if measurement.slice == WHOLE_SUITE or (measurement.probe, "all") in tasks:
         return any(probe == measurement.probe for probe, _ in tasks)
     return (measurement.probe, measurement.slice.partition("/")[0]) in tasks
-
-
-def stopped_at_will(measurement: Measurement, tasks: Collection[Task]) -> bool:
-    """Whether another policy may not judge it: when asking ended was decided by what was answered, and its test takes
-    the number of items for fixed. What was laid out in blocks may be stopped at any of them."""
-    return not measurement.laid_out and of_cut_short(measurement, tasks)

@@ -184,20 +184,16 @@ def _facts(run: RunRecord) -> dict[str, Any]:
         facts |= {f"{prefix}{name}": value for name, value in body.items()}
         facts |= {f"{prefix}settings.{name}": value for name, value in settings.items()}
     facts |= {f"suite.{probe}": sha256 for probe, sha256 in run.suites.items()}
-    facts |= _policy_facts(run)
+    facts["policy"] = None if run.policy is None else run.policy.get("name")
+    for criterion in [] if run.policy is None else run.policy["criteria"]:
+        margin = criterion["margin"]
+        facts[f"policy.{criterion['id']}"] = f"{margin['kind']} {margin['value']:g}"
     if run.circumstances is not None:
         facts["waivers known"] = len(run.circumstances.waivers)
         facts["blessed run"] = run.circumstances.blessed_run
     extent = {name: run.provenance.get(name) for name in ("exhaustive", "max_items", "git_commit", "python")}
     packages = run.provenance.get("packages") or {}
     return facts | extent | {f"package.{name}": version for name, version in packages.items()}
-
-
-def _policy_facts(run: RunRecord) -> dict[str, Any]:
-    if run.policy is None:
-        return {"policy": None}
-    margins = {f"policy.{c['id']}": f"{c['margin']['kind']} {c['margin']['value']:g}" for c in run.policy["criteria"]}
-    return {"policy": run.policy.get("name"), **margins}
 
 
 def _word(value: Any) -> str | None:
@@ -229,17 +225,13 @@ def _criteria(
     one, other = ({r.id: r for r in (() if run.report is None else run.report.criteria)} for run in (a, b))
     for name in dict.fromkeys((*other, *one)):
         was, now = one.get(name), other.get(name)
-        key = _key(now or was)
+        key = next(result.key for result in (now, was) if result is not None)
         measurement = ours.get(key) or theirs.get(key)
         against = _against(theirs.get(key), ours.get(key), apart)
-        if was is not None and now is not None and _key(was) != _key(now):
-            against = {"why": f"the two policies judge different figures by this name, {_key(was)} and {key}"}
+        if was is not None and now is not None and was.key != now.key:
+            against = {"why": f"the two policies judge different figures by this name, {was.key} and {key}"}
         unit = None if measurement is None else measurement.unit
         yield ComparedCriterion(id=name, key=key, unit=unit, a=was, b=now, **against)
-
-
-def _key(result: CriterionResult | None) -> str:
-    return "" if result is None else f"{result.probe}.{result.metric}[{result.slice}]"
 
 
 def _measured(a: Measurement, b: Measurement, apart: Mapping[ProbeName, str]) -> ComparedMeasurement:
@@ -266,7 +258,10 @@ def _against(a: Measurement | None, b: Measurement | None, apart: Mapping[ProbeN
     paired = paired_with(b, a, "run A")
     if isinstance(paired, Reason):  # it is B that is held against A
         return {"why": paired.text.replace("this run", "run B").replace("this one", "run B")}
-    ratio = paired.estimator in ("perplexity", "ratio")
+    ratio, interval = paired.estimator in ("perplexity", "ratio"), paired.effect_interval
+    no_change = 1.0 if ratio else 0.0
+    above, below = interval.lower > no_change, interval.upper < no_change
+    lower_is_better = paired.direction is Direction.LOWER_IS_BETTER
     difference = PairedDifference(
         a=math.nan if paired.reference_value is None else paired.reference_value,
         b=paired.value,
@@ -274,17 +269,9 @@ def _against(a: Measurement | None, b: Measurement | None, apart: Mapping[ProbeN
         effect_interval=paired.effect_interval,
         ratio=ratio,
         clusters=0 if paired.clusters is None else sum(units > 0 for units in paired.clusters.units),
-        movement=_movement(paired.effect_interval, 1.0 if ratio else 0.0, paired.direction),
+        movement="unclear" if not (above or below) else "worse" if above == lower_is_better else "better",
     )
     return {"difference": difference}
-
-
-def _movement(interval: Interval, no_change: float, direction: Direction) -> Movement:
-    if interval.lower > no_change:
-        return "worse" if direction is Direction.LOWER_IS_BETTER else "better"
-    if interval.upper < no_change:
-        return "better" if direction is Direction.LOWER_IS_BETTER else "worse"
-    return "unclear"
 
 
 def flips_between(

@@ -223,7 +223,10 @@ def measurement_rows(connection: Connection, run: int, measurements: Sequence[Me
     """Measurements as rows, without their position; their clusters are kept as texts."""
     clusters = {m.key: None if m.clusters is None else m.clusters.model_dump_json() for m in measurements}
     numbers = kept(connection, clusters)
-    competences = kept(connection, {m.key: _competence_text(m) for m in measurements})
+    # kept as texts, since they are the same in every run against one reference
+    families = {m.key: m.competence for m in measurements}
+    texts = {key: None if of is None else json_text(list(map(json_values, of))) for key, of in families.items()}
+    competences = kept(connection, texts)
     named = numbered(connection, tables.metrics, [(m.probe.value, m.metric, m.slice) for m in measurements])
     readings = numbered(connection, tables.readings, [_reading(m) for m in measurements])
     return [
@@ -243,12 +246,6 @@ def measurement_rows(connection: Connection, run: int, measurements: Sequence[Me
         }
         for m in measurements
     ]
-
-
-def _competence_text(measurement: Measurement) -> str | None:
-    """Kept as a text, since it is the same in every run against one reference."""
-    families = measurement.competence
-    return None if families is None else json_text([json_values(family) for family in families])
 
 
 def _reading(measurement: Measurement) -> Key:
