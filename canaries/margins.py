@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from q36eval.canaries.checks import Decision
+from q36eval.canaries.checks.base import first_difference as parting
 
 if TYPE_CHECKING:
     import torch
@@ -156,7 +157,4 @@ def _margin(log_probs: "torch.Tensor", token: DecisiveToken) -> tuple[float, int
 
 def first_difference(one: Sequence[int], other: Sequence[int]) -> int | None:
     """The first position at which two sequences part, one of which may end there; None where they are equal."""
-    if list(one) == list(other):
-        return None
-    pairs = enumerate(zip(one, other, strict=False))
-    return next((at for at, (a, b) in pairs if a != b), min(len(one), len(other)))
+    return None if list(one) == list(other) else parting(one, other)

@@ -73,8 +73,8 @@ def failure_causes(outcomes: Iterable[ItemOutcome]) -> FailureCauses:
     """Of both sides' answers that are not right, how many are so by which cause."""
     evaluated = list(outcomes)
     return FailureCauses(
-        branch=_counted(cause_of(outcome.branch) for outcome in evaluated),
-        reference=_counted(cause_of(outcome.reference) for outcome in evaluated),
+        branch=by_class(cause_of(outcome.branch) for outcome in evaluated),
+        reference=by_class(cause_of(outcome.reference) for outcome in evaluated),
         unread=tuple(islice(_unread(evaluated), UNREAD_NAMED)),
     )
 
@@ -104,10 +104,11 @@ def competence_of(items: Sequence[PlannedItem]) -> tuple[FamilyCompetence, ...]:
     for item in items:
         by_canary.setdefault(item.canary, []).append(item.cause)
     return tuple(
-        FamilyCompetence(name=name, items=len(causes), informative=causes.count(None), causes=_counted(causes))
+        FamilyCompetence(name=name, items=len(causes), informative=causes.count(None), causes=by_class(causes))
         for name, causes in by_canary.items()
     )
 
 
-def _counted(causes: Iterable[str | None]) -> dict[str, int]:
-    return dict(sorted(Counter(cause for cause in causes if cause is not None).items()))
+def by_class(classes: Iterable[str | None]) -> dict[str, int]:
+    """How many are of each class; those of none are not counted."""
+    return dict(sorted(Counter(each for each in classes if each is not None).items()))

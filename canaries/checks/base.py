@@ -117,8 +117,8 @@ def place_of(text: str, index: int) -> str:
     return f"line {text.count(chr(10), 0, index) + 1}, character {index - before + 1}"
 
 
-def first_difference(said: str, wanted: str) -> int:
-    """The 0-based character at which two different texts part."""
+def first_difference(said: Sequence[object], wanted: Sequence[object]) -> int:
+    """The 0-based place at which two different texts, or lists, part."""
     pairs = zip(said, wanted, strict=False)
     return next((at for at, (a, b) in enumerate(pairs) if a != b), min(len(said), len(wanted)))
 

@@ -1,15 +1,18 @@
 """Requests for tools by chat, whole and streamed, beside raw completions of the same prompt as rendered here."""
 
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 
 from q36eval.canaries.checks import NotJudgedError
+from q36eval.canaries.checks.base import first_difference
+from q36eval.canaries.outcomes import by_class
 from q36eval.engines.openai.chat_answers import Message
 from q36eval.engines.openai.endpoint import Continuation, Endpoint, fresh_salt
 from q36eval.metrics import metric_of
 from q36eval.records import Clusters, Counts, FailureCauses, FamilyCompetence, Measurement, ProbeName
-from q36eval.served.comparison import by_class, counted_faults, examples, sentences
+from q36eval.served.comparison import counted_faults, examples, sentences
 from q36eval.served.declared_server import KINDS, FaultKind
 from q36eval.served.differentials import Answers, asked
 from q36eval.served.messages import (
@@ -129,8 +132,7 @@ def prompts_measured(asked_for: Sequence[Asked]) -> Measurement:
         scored += theirs is not None or counted
         alike += theirs is None and message.prompt_tokens is not None and not counted
         if theirs is not None and theirs != prompt.token_ids:
-            pairs = zip(prompt.token_ids, theirs, strict=False)
-            at = next((n for n, (a, b) in enumerate(pairs) if a != b), min(len(prompt.token_ids), len(theirs)))
+            at = first_difference(prompt.token_ids, theirs)
             faults.append(f"{prompt.name}: other tokens from place {at} on, {len(theirs)} for {len(prompt.token_ids)}")
         elif counted:
             faults.append(f"{prompt.name}: {message.prompt_tokens} tokens for {len(prompt.token_ids)}")
@@ -233,25 +235,17 @@ def _ended(answer: Continuation) -> tuple[str, str]:
 def calls_measured(asked_for: Sequence[Asked]) -> Measurement:
     """Wrong tool calls as they are served over those in raw completions."""
     judged = [each for each in asked_for if each.prompt.case is not None]
-    served: list[CallClass | None] = []
-    raw: list[CallClass | None] = []
     rows: list[tuple[str, CallClass | None, CallClass | None]] = []
     for each in judged:
         case, prompt = each.prompt.case, each.prompt
         assert case is not None, "it was asked above"
-        try:
-            if isinstance(each.whole, str) or isinstance(each.raw, str):
-                raise NotJudgedError("it has no answer")
-            by_raw = raw_calls(each.raw.text, prompt.tools, thinking=prompt.thinking)
-            classes = call_class(case, served_calls(each.whole)), call_class(case, by_raw)
-        except NotJudgedError:
-            rows.append((prompt.name, None, None))
+        if isinstance(each.whole, str) or isinstance(each.raw, str):
             continue
-        served.append(classes[0])
-        raw.append(classes[1])
-        rows.append((prompt.name, classes[0], classes[1]))
-    errored = len(judged) - len(served)
-    answered = len(served)
+        with suppress(NotJudgedError):
+            by_raw = raw_calls(each.raw.text, prompt.tools, thinking=prompt.thinking)
+            rows.append((prompt.name, call_class(case, served_calls(each.whole)), call_class(case, by_raw)))
+    served, raw = [one for _, one, _ in rows], [other for _, _, other in rows]
+    answered, errored = len(rows), len(judged) - len(rows)
     clusters = Clusters(
         units=(1,) * answered + (0,) * errored,
         branch=tuple(float(each is not None) for each in served) + (0.0,) * errored,

@@ -11,10 +11,10 @@ changed answer differs from the baseline is held against the share whose repeate
 """
 
 import math
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from q36eval.canaries.checks.base import first_difference
 from q36eval.engines.openai.endpoint import Continuation
 from q36eval.metrics import metric_of
 from q36eval.records import Clusters, Counts, FamilyCompetence, Measurement, ProbeName
@@ -47,12 +47,11 @@ def difference(baseline: Continuation, other: Continuation) -> str | None:
         same = (baseline.text, baseline.finish) == (other.text, other.finish)
         return None if same else _texts(baseline, other)
     ours, theirs = baseline.token_ids, other.token_ids
-    shortest = min(len(ours), len(theirs))
-    at = next((place for place in range(shortest) if ours[place] != theirs[place]), shortest)
+    at = first_difference(ours, theirs)
     moved = _moved(baseline, other, at)
     if moved is not None:
         return moved
-    if at == shortest:
+    if at == min(len(ours), len(theirs)):
         if len(ours) == len(theirs) and baseline.finish == other.finish:
             return None
         return f"the same {at} tokens, then one ends ({baseline.finish}) and the other does not ({other.finish})"
@@ -69,9 +68,7 @@ def difference(baseline: Continuation, other: Continuation) -> str | None:
 def _texts(baseline: Continuation, other: Continuation) -> str:
     if baseline.text == other.text:
         return f"the same text, ended by {baseline.finish} and by {other.finish}"
-    pairs = zip(baseline.text, other.text, strict=False)
-    at = next((n for n, (a, b) in enumerate(pairs) if a != b), min(len(baseline.text), len(other.text)))
-    return f"other text from character {at} on"
+    return f"other text from character {first_difference(baseline.text, other.text)} on"
 
 
 def _moved(baseline: Continuation, other: Continuation, shared: int) -> str | None:
@@ -147,19 +144,9 @@ def sentences(*parts: str) -> str:
     return ". ".join(part.rstrip(".") for part in parts if part)
 
 
-def by_class(classes: Sequence[str | None]) -> dict[str, int]:
-    """How many are of each class; those of none are not counted."""
-    return dict(sorted(Counter(each for each in classes if each is not None).items()))
-
-
 def cut_in_half(prompts: Sequence[Prompt]) -> list[Prompt]:
     """The first half of each prompt's tokens, and no turn that would end the question."""
     return [replace(prompt, token_ids=prompt.token_ids[: max(1, len(prompt.token_ids) // 2)]) for prompt in prompts]
-
-
-def _tells(row: Mapping[int, float]) -> bool:
-    """Whether a place's log-probabilities say which token is likelier than another."""
-    return len(row) > 1 and all(map(math.isfinite, row.values()))
 
 
 def greedy_measured(prompts: Sequence[Prompt], greedy: "Mapping[str, Continuation | str]") -> Measurement:
@@ -179,7 +166,8 @@ def greedy_measured(prompts: Sequence[Prompt], greedy: "Mapping[str, Continuatio
         if not chosen:
             continue
         rows = answer.log_probs[: len(chosen)]
-        if len(rows) < len(chosen) or not all(_tells(row) for row in rows):
+        # a row of one token, or of one without a number, does not say which is likelier
+        if len(rows) < len(chosen) or any(len(row) < 2 or not all(map(math.isfinite, row.values())) for row in rows):
             continue
         scored += 1
         for place, (token, row) in enumerate(zip(chosen, answer.log_probs, strict=False)):

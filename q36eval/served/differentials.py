@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
+from q36eval.canaries.checks.base import first_difference
 from q36eval.engines.openai.concurrency import in_flight
 from q36eval.engines.openai.endpoint import (
     Continuation,
@@ -98,11 +99,6 @@ def counted(endpoint: Endpoint, prompt: Prompt, salt: str) -> "Continuation | st
     return replace(answer, cached_tokens=int(after.hits - before.hits))
 
 
-def cold(endpoint: Endpoint, prompt: Prompt, salt: str) -> "Continuation | str":
-    """A prompt that must be found in no cache: one that is says nothing of what a cache changes."""
-    return _if_cold(counted(endpoint, prompt, salt))
-
-
 def _if_cold(answer: "Continuation | str", most: int = 0) -> "Continuation | str":
     """The answer, where at most so many tokens of its prompt were found in the cache; else why it says nothing."""
     if isinstance(answer, str) or (answer.cached_tokens or 0) <= most:
@@ -170,7 +166,7 @@ def cache_hit(endpoint: Endpoint, prompts: Prompts, plan: Plan) -> Found:
             warm[prompt.name] = f"{repeated.cached_tokens} of its tokens were found under a salt that it never had"
     share, found = _hit(hit)
     # what was not found there says nothing of what finds something
-    kept = [prompt for prompt in long if _may_be_hit(hit[prompt.name])]
+    kept = [prompt for prompt in long if isinstance(each := hit[prompt.name], str) or each.cached_tokens]
     floor = (first, again) if endpoint.salts else (hit, again)
     words = "cold twice" if endpoint.salts else "found twice, since this server cannot be asked cold twice"
     how = f"{len(long)} prompts of about {len(long[0].token_ids):,} tokens, {found}; the floor is {words}"
@@ -185,16 +181,7 @@ def cache_hit(endpoint: Endpoint, prompts: Prompts, plan: Plan) -> Found:
 def _shared(prompt: Prompt, all_of_them: Sequence[Prompt]) -> int:
     """With how many tokens it begins as any other; what is marked as they are begins like no other prompt at all."""
     others = [each.token_ids for each in all_of_them if each is not prompt]
-    return max((_alike(prompt.token_ids, each) for each in others), default=len(prompt.token_ids))
-
-
-def _alike(one: Sequence[int], other: Sequence[int]) -> int:
-    shortest = min(len(one), len(other))
-    return next((at for at in range(shortest) if one[at] != other[at]), shortest)
-
-
-def _may_be_hit(answer: "Continuation | str") -> bool:
-    return isinstance(answer, str) or bool(answer.cached_tokens)
+    return max((first_difference(prompt.token_ids, each) for each in others), default=len(prompt.token_ids))
 
 
 def conversation(endpoint: Endpoint, prompts: Prompts, plan: Plan) -> Found:
@@ -220,7 +207,9 @@ def conversation(endpoint: Endpoint, prompts: Prompts, plan: Plan) -> Found:
             if isinstance(answer, str):
                 break
             history = [*prompt.messages, {"role": "assistant", "content": answer.text}]
-        first, again = ({prompt.name: cold(endpoint, prompt, fresh_salt()) for prompt in asked_turns} for _ in range(2))
+        first, again = (
+            {prompt.name: _if_cold(counted(endpoint, prompt, fresh_salt())) for prompt in asked_turns} for _ in range(2)
+        )
         found = sum(not isinstance(answer, str) and bool(answer.cached_tokens) for answer in warm.values())
         turns, hits = turns + len(asked_turns), hits + found
         one = _whole(f"conversation {number}", compared(asked_turns, (first, warm), (first, again)))

@@ -6,12 +6,12 @@ one that the branch's own template writes, the server is. Of a raw text that is 
 asked of a parser.
 """
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from q36eval.canaries.cases import Case
-from q36eval.canaries.checks import Call, Reply, parse_reply, same_calls
+from q36eval.canaries.checks import Reply, parse_reply, same_calls
 from q36eval.canaries.checks.json_schema import schema_failures
 from q36eval.canaries.checks.json_values import StrictJSONError, same_json, strict_json
 from q36eval.canaries.checks.tool_parser import schemas_by_name, typed_arguments
@@ -131,12 +131,10 @@ def raw_calls(raw: str, tools: Sequence[dict[str, Any]], *, thinking: bool) -> l
     """The calls of a raw text as names and typed arguments; a malformed one is (None, None)."""
     reply = written(raw, thinking=thinking).reply
     offered = schemas_by_name(tools)
-    calls: list[tuple[str | None, Any]] = [(call.name, _typed(call, offered)) for call in reply.calls]
+    calls: list[tuple[str | None, Any]] = [
+        (call.name, typed_arguments(call, offered.get(call.name, {}))) for call in reply.calls
+    ]
     return calls + [(None, None)] * (reply.attempts - len(calls)) if reply.problems else calls
-
-
-def _typed(call: Call, offered: Mapping[str, dict[str, Any]]) -> dict[str, Any]:
-    return typed_arguments(call, offered.get(call.name, {}))
 
 
 def served_calls(message: Message) -> list[tuple[str | None, Any]]:
