@@ -113,20 +113,16 @@ class Capture(Mapping[str, Digest]):
             )
         self.manifest = load_manifest(self.folder)
         if self.manifest is None:
-            self._open_unfinished()
+            path = self.folder / ANSWERS_FILE
+            if path.exists():
+                self._read_answers(path.read_bytes())
+            for line in self._journal.read()[0]:  # what was written and not yet listed is asked for again
+                self._recall(line)
             return
         self._entries = dict(self.manifest.files)
         self._shards = dict(self.manifest.shards)
         if ANSWERS_FILE in self._entries:
             self._read_answers(self._checked(ANSWERS_FILE))
-
-    def _open_unfinished(self) -> None:
-        """What the journal lists and is there; what was written and not yet listed is asked for again."""
-        path = self.folder / ANSWERS_FILE
-        if path.exists():
-            self._read_answers(path.read_bytes())
-        for line in self._journal.read()[0]:
-            self._recall(line)
 
     def _recall(self, line: Mapping[str, Any]) -> None:
         if "file" not in line:
