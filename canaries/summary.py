@@ -75,15 +75,11 @@ class PlannedFigure:
         items = [item for item in planned or () if item.canary in specs]
         if self.off_list:
             items = [replace(item, canary=FIXED) for item in items if not item.absolute]
-            measurement = _of_family(measurement, FIXED)
+            clusters = measurement.clusters
+            assert clusters is not None, "a rate has its clusters"
+            clusters = clusters.model_copy(update={"families": (FIXED,) * len(clusters.units)})
+            measurement = measurement.model_copy(update={"clusters": clusters})
         return measurement.model_copy(update={"competence": None if planned is None else competence_of(items)})
-
-
-def _of_family(measurement: Measurement, family: str) -> Measurement:
-    clusters = measurement.clusters
-    assert clusters is not None, "a rate has its clusters"
-    one = clusters.model_copy(update={"families": (family,) * len(clusters.units)})
-    return measurement.model_copy(update={"clusters": one})
 
 
 def declared_figures(specs: Sequence[CanarySpec]) -> tuple[DeclaredFigure, ...]:
@@ -119,12 +115,8 @@ def planned_figures(specs: Sequence[CanarySpec]) -> Iterator[PlannedFigure]:
     for name, chosen in _slices(calling, lanes=()):
         yield _rate("schema_accuracy", name, chosen, meets_schema)
     yield from _of_fixed_prompts([spec for spec in specs if spec.must_pass is not None])
-    yield from _of_sampled([spec for spec in drawn if spec.generation.sampling is not None])
-
-
-def _of_sampled(specs: Sequence[CanarySpec]) -> Iterator[PlannedFigure]:
-    """What answers with reasoning are judged by, over prompts and seeds: right, ended, sound, and no longer."""
-    for name, chosen in _slices(specs):
+    # answers with reasoning, over prompts and seeds: right, ended, sound, and no longer
+    for name, chosen in _slices([spec for spec in drawn if spec.generation.sampling is not None]):
         for metric, read in SAMPLED.items():
             yield _figure(f"thinking_{metric}", name, chosen, partial(over_seeds, read=read))
 
