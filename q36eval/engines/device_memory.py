@@ -32,16 +32,12 @@ def costs_on(config: Any, device: torch.device, itemsize: int, emulated: bool, *
         config,
         itemsize=itemsize,
         emulated=emulated,
-        fused_delta=compiled and _has_kernels(),
+        # flash-linear-attention, whose kernels keep less than transformers' own operations
+        fused_delta=compiled and find_spec("fla") is not None,
         fused_layers=fused,
         unmasked=fused and is_usable(device, config.head_dim),
         one_layer=one_layer,
     )
-
-
-def _has_kernels() -> bool:
-    """Whether transformers finds flash-linear-attention, whose kernels keep less than its own operations."""
-    return find_spec("fla") is not None
 
 
 def room_of(model: Any, *others: Any, processes: int = 1) -> Room:

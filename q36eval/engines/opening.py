@@ -113,20 +113,16 @@ def _engine_class(settings: EngineOptions) -> type[Engine]:
         if option.name == "kind" or not is_set or option.name in engine.options:
             continue
         if option.name == "engine_arguments":
-            raise UsageError("engine-arg-unsupported", _no_argument(settings, engine))
+            name = settings.engine_arguments[0].partition("=")[0]
+            names = sorted(described[each].name for each in engine.options if described[each].flag is None)
+            known = f"its NAMEs are: {', '.join(names)}" if names else "it has none"
+            sentence = f"The engine {settings.kind} has no {ENGINE_ARG} {name}; {known}."
+            raise UsageError("engine-arg-unsupported", sentence)
         why = "" if engine.opens_checkpoints else " What computes there, and on how many GPUs, is the server's."
         said = f"The engine {settings.kind} has no {described[option.name].written}; leave that option out."
         raise UsageError("option-unsupported", said + (why if option.name in ("workers", "ray") else ""))
     check_workers(settings)
     return engine
-
-
-def _no_argument(settings: EngineOptions, engine: type[Engine]) -> str:
-    name = settings.engine_arguments[0].partition("=")[0]
-    described = EngineOptions.described()
-    names = sorted(described[each].name for each in engine.options if described[each].flag is None)
-    known = f"its NAMEs are: {', '.join(names)}" if names else "it has none"
-    return f"The engine {settings.kind} has no {ENGINE_ARG} {name}; {known}."
 
 
 def _opened_by(settings: EngineSettings) -> type[Engine]:

@@ -136,6 +136,7 @@ class VLLMEngine(BatchedEngine):
         check_kv_cache_dtype(kv_cache_dtype)
         own = _own_arguments(settings)
         _check_drafts(own, folder)
+        gpu = torch.cuda.get_device_name() if torch.cuda.is_available() else "gpu"
         return DeploymentIdentity(
             checkpoint_sha256=checkpoint_sha256(folder),
             tokenizer_sha256=tokenizer_sha256(folder),
@@ -143,7 +144,7 @@ class VLLMEngine(BatchedEngine):
             engine=KIND,
             engine_version=str(there),
             settings={
-                "device": _device_name(settings, there),
+                "device": "cpu" if there.on_cpu else gpu,
                 "machine": there.machine,
                 "dtype": "bfloat16",
                 **({"arguments": json.dumps(own, sort_keys=True)} if own else {}),
@@ -324,9 +325,3 @@ def _check_drafts(own: Mapping[str, Any], folder: HeldFolder) -> None:
             f"--engine-arg speculative_config asks for drafts (MTP), and {folder.path} has no draft head; "
             f"leave it out.",
         )
-
-
-def _device_name(settings: EngineSettings, there: Environment) -> str:
-    if there.on_cpu:
-        return "cpu"
-    return torch.cuda.get_device_name() if torch.cuda.is_available() else "gpu"
