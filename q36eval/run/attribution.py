@@ -21,6 +21,7 @@ from q36eval.kl.attribution import (
     blame,
     divergences,
     hidden_states,
+    kl_clusters,
     sample,
     suspects,
 )
@@ -28,7 +29,7 @@ from q36eval.kl.corpus import CorpusDocument
 from q36eval.metrics import METRICS
 from q36eval.probes import Progress
 from q36eval.provenance import provenance
-from q36eval.records import Clusters, Counts, DeploymentIdentity, Measurement, ProbeName
+from q36eval.records import Counts, DeploymentIdentity, Measurement, ProbeName
 from q36eval.stats import summarize
 
 if TYPE_CHECKING:
@@ -94,7 +95,16 @@ def _attributed(plan: Plan, progress: Progress) -> Attribution:
         for suspect, sums in zip(listed, variants[direction], strict=True)
     ]
     identical = {part.tensor_class for part in parts} - {part.tensor_class for part in guilty}
-    return _whole(chosen, total, blames, sorted(identical), passes)
+    _, _, kl, interval = summarize(kl_clusters(chosen.units, total), "mean")
+    return Attribution(
+        kl=kl,
+        kl_interval=interval,
+        documents=len(chosen.documents),
+        tokens=sum(chosen.units),
+        tokens_forwarded=passes * chosen.tokens,
+        identical=tuple(sorted(identical)),
+        blames=tuple(blames),
+    )
 
 
 def _variant(
@@ -145,23 +155,6 @@ def _check_comparable(reference: Engine, branch: Engine) -> None:
             "tokenizer-differs",
             "The branch's tokenizer differs from the reference's: the same text gives them other tokens.",
         )
-
-
-def _whole(
-    chosen: Sample, total: Sequence[float], blames: Sequence[Blame], identical: Sequence[str], passes: int
-) -> Attribution:
-
-    clusters = Clusters(units=tuple(chosen.units), branch=tuple(total), errored=(0,) * len(total))
-    _, _, kl, interval = summarize(clusters, "mean")
-    return Attribution(
-        kl=kl,
-        kl_interval=interval,
-        documents=len(chosen.documents),
-        tokens=sum(chosen.units),
-        tokens_forwarded=passes * chosen.tokens,
-        identical=tuple(identical),
-        blames=tuple(blames),
-    )
 
 
 def record(

@@ -301,9 +301,16 @@ class Running:
             UsageError: the run to resume began with another deployment.
         """
         if self._faults is None:
-            _check_resumed(self.run, identity, self.reference.identity)
-            own_template = self._template() is not None
-            self._faults = incomparable(identity, self.reference.identity, own_template=own_template)
+            reference = self.reference.identity
+            _check_resumed(self.run, identity, reference)
+            compared = {"tokenizer": "tokenizer_sha256"}
+            if self._template() is None:  # else its prompts are written by its own, which is declared
+                compared["chat template"] = "chat_template_sha256"
+            self._faults = [
+                f"the branch's {what} differs from the reference's, so it would get other tokens"
+                for what, field in compared.items()
+                if getattr(identity, field) != getattr(reference, field)
+            ]
         return self._faults
 
     def _decided_by(self, inspection: "Inspection") -> tuple[str, ...]:
@@ -478,17 +485,3 @@ def _inspect(request: Request) -> "Inspection | None":
         scheme=request.scheme,
         template=shipped_template(request.family, request.branch, request.template),
     )
-
-
-def incomparable(branch: DeploymentIdentity, reference: DeploymentIdentity, *, own_template: bool = False) -> list[str]:
-    """Why the branch cannot be evaluated on the reference's items, one sentence each.
-
-    With a template of its own, which is declared, its prompts are written by that one.
-    """
-    compared = [("tokenizer", "tokenizer_sha256")]
-    compared += [] if own_template else [("chat template", "chat_template_sha256")]
-    return [
-        f"the branch's {what} differs from the reference's, so it would get other tokens"
-        for what, field in compared
-        if getattr(branch, field) != getattr(reference, field)
-    ]

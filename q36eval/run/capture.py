@@ -3,10 +3,9 @@
 import hashlib
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from dataclasses import fields
 from functools import partial
-from pathlib import Path
 
 from q36eval.engines.base import Engine, GenerationRequest, ScoreRequest
 from q36eval.errors import CorruptCheckpointError, UsageError
@@ -128,7 +127,10 @@ class ReferenceAnswers(Mapping[ProbeName, Capture]):
             # always in the same order, so that no two wait for each other
             for path in sorted(self._captures[probe.name].lock_file for probe in probes):
                 waiting = partial(self.progress.stage, "waiting for another run to capture the reference", count)
-                locks.enter_context(_locked(path, waiting))
+                try:
+                    locks.enter_context(exclusive(path, waiting))
+                except OSError as error:
+                    raise cannot_write(path.parent, error) from error
             for probe in probes:
                 capture = self._captures[probe.name] = self._open(probe)
                 _adopt_parts(Work(probe, self._planned[probe.name]), capture)
@@ -140,8 +142,10 @@ class ReferenceAnswers(Mapping[ProbeName, Capture]):
                     capture_reference(engine, absent, self._captures, self.progress, self._keep_head)
                 except CorruptCheckpointError as error:  # its layers are decoded while it is evaluated
                     raise UsageError(error.code, f"The reference cannot be used: {error}") from error
-            for probe in probes:
-                self._seal(probe)
+            for probe in probes:  # sealed once the reference has answered all that is planned
+                capture, planned = self._captures[probe.name], self._planned[probe.name]
+                if all(item.key in capture for item in planned):
+                    capture.finish([item.key for item in [*planned, *second_items(Work(probe, planned), capture)]])
 
     def _announce(self, engine: Engine) -> None:
         """Say once what the reference computes together."""
@@ -149,13 +153,6 @@ class ReferenceAnswers(Mapping[ProbeName, Capture]):
         if plan is not None:
             self.progress.note(f"The reference: {batches_line(plan)}")
         self._announced = True
-
-    def _seal(self, probe: Probe) -> None:
-        """Seal the capture where the reference has answered all that is planned."""
-        capture, planned = self._captures[probe.name], self._planned[probe.name]
-        if all(item.key in capture for item in planned):
-            second = second_items(Work(probe, planned), capture)
-            capture.finish([item.key for item in [*planned, *second]])
 
     def _unfinished(self, works: Sequence[Work]) -> list[Work]:
         """The works whose captures lack these items, or a seal that they could have; what is captured is done."""
@@ -253,21 +250,6 @@ def _adopt_parts(work: Work, capture: Capture) -> None:
 
 def _missing_second(work: Work, capture: Capture) -> bool:
     return any(item.key not in capture for item in second_items(work, capture))
-
-
-@contextmanager
-def _locked(path: Path, waiting: Callable[[], None]) -> Iterator[None]:
-    """Hold a capture's lock; `waiting` is called where another process holds it first.
-
-    Raises:
-        UsageError: its folder cannot be written to.
-    """
-    with ExitStack() as held:
-        try:
-            held.enter_context(exclusive(path, waiting))
-        except OSError as error:
-            raise cannot_write(path.parent, error) from error
-        yield
 
 
 def _check_tokens(capture: Capture, items: Sequence[WorkItem]) -> None:

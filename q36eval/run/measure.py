@@ -111,7 +111,8 @@ def _measure_run(
 ) -> RunRecord:
     for probe in probes:
         probe.keep_in(paths.tokens(run.id))
-    now = circumstances_of(request, history, run)
+    source, sign_off = request.waivers_from, request.require_sign_off
+    now = circumstances_on(history, run, datetime.now(UTC).date(), source=source, require_sign_off=sign_off)
     reference = prepared.reference
     running: Running | ServedAlone
     if reference is None:
@@ -132,11 +133,8 @@ def _measure_run(
             history.add_failure(run.id, ProbeFailure(probe=name, reason=reason, kind="crashed"))
     folders.verify()
     # which deployment it was, and whose answers it took over, is known only since
-    known = {
-        "tried": tried_before(history, history.get_run(run.id)),
-        "supplies": supplies_of(request, probes, paths),
-    }
-    now = now.model_copy(update=known)
+    tried = tried_before(history, history.get_run(run.id))
+    now = now.model_copy(update={"tried": tried, "supplies": supplies_of(request, probes, paths)})
     history.update_run(run.id, circumstances=now, timings=running.timings)
     report = None
     if request.policy is not None:
@@ -167,13 +165,6 @@ def stopping_rule(
         return None
     blessed = blessed_beside(history, now.blessed_run, run.suites, reference)
     return PolicyRule(request.policy, now.waivers, now.on, blessed.measurements)
-
-
-def circumstances_of(request: Request, history: History, run: RunRecord) -> Circumstances:
-    """What the decision will hang on besides what is measured, as it is now."""
-    today = datetime.now(UTC).date()
-    source, sign_off = request.waivers_from, request.require_sign_off
-    return circumstances_on(history, run, today, source=source, require_sign_off=sign_off)
 
 
 def judge(

@@ -14,7 +14,7 @@ from q36eval.engines.base import Engine
 from q36eval.gate.integrity import ENGINE_DRIFT
 from q36eval.metrics import METRICS
 from q36eval.probes import Captures, Progress, WorkItem
-from q36eval.records import Answer, Counts, ItemOutcome, Measurement, ProbeName
+from q36eval.records import Counts, ItemOutcome, Measurement, ProbeName
 from q36eval.run.items import MISSING, Work, finished_items, known_of
 from q36eval.stats import DEFAULT_LEVEL, proportion_interval
 
@@ -90,8 +90,9 @@ def check_order(
         again[outcome.item_key, outcome.group] = outcome.branch
         progress.advance()
     pairs = [(outcome, again[outcome.item_key, outcome.group]) for outcome in first]
-    differing = sum(_differ(outcome.branch, answer, deterministic) for outcome, answer in pairs)
-    errored = [answer.error for _, answer in pairs if answer.score is None]
+    errored = [answer.error for _, answer in pairs if answer.score is None]  # which are counted apart
+    scored = [(outcome.branch, answer) for outcome, answer in pairs if answer.score is not None]
+    differing = sum(one.score != two.score or (deterministic and one.text != two.text) for one, two in scored)
     repeats = work.probe.reference_repeats(outcomes)
     explained = most_disagreements(len(first), repeats, deterministic=deterministic)
     note = f"of the first {len(first)} items {differing} came out otherwise when they were evaluated again at the end; "
@@ -115,10 +116,3 @@ def _evaluated_again(engine: Engine, work: Work, keys: Collection[str], captures
         for _, item, results in finished_items(engine, [Work(probe, work.items, done=rest)], place):
             reference = known_of(captures[probe.name], item.key) or MISSING
             yield from probe.compare(engine, item, results, reference)
-
-
-def _differ(first: Answer, again: Answer, deterministic: bool) -> bool:
-    """Whether an item came out otherwise; one that could not be evaluated again is counted apart."""
-    if again.score is None:
-        return False
-    return first.score != again.score or (deterministic and first.text != again.text)

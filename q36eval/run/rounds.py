@@ -269,7 +269,9 @@ class _Asking:
         self.answers.answer([(work, needed)])
         first = self.answers.first.setdefault(name, [])
         first += [item.key for item in needed]
-        work.items = self._followed_up(work, needed)
+        # those that are needed with what follows from the reference's answers
+        keys, known = {item.key for item in needed}, self.answers.asked(name)
+        work.items = [known[item.key] if item.key in keys else item for item in work.items]
         if self.answered is not None:
             self.answered(work)
         items = list(probe.know_reference(work.items, BothSteps(self.answers[name], first)))
@@ -293,11 +295,6 @@ class _Asking:
             return
         last = number + number // 2 if self.answers.one_at_a_time else number
         self.answers.answer([(work, [item for item in ahead if item.block <= last])])
-
-    def _followed_up(self, work: Work, needed: Sequence[WorkItem]) -> list[WorkItem]:
-        """All items, those that are needed with what follows from the reference's answers."""
-        keys, known = {item.key for item in needed}, self.answers.asked(work.probe.name)
-        return [known[item.key] if item.key in keys else item for item in work.items]
 
 
 @dataclass
