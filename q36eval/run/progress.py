@@ -122,7 +122,7 @@ class Estimate:
         self._done, self._total = 0, total
         self._tasks: dict[str, _Task] = {}
 
-    def advance(self, count: int) -> None:
+    def advance(self, count: int = 1) -> None:
         """So many items of the stage are done."""
         self._done += count
 

@@ -205,7 +205,7 @@ def full_after(pages: int) -> Iterator[None]:
 
 def fresh(state: Path) -> Path:
     """The file of an empty history, small: without the pages that migrations left free."""
-    assert commands.q36eval("history", "list", state=state).returncode == 0
+    History.open(state / "history.sqlite").close()
     empty = state / "empty.sqlite"
     with contextlib.closing(sqlite3.connect(state / "history.sqlite")) as database:
         database.execute("VACUUM INTO ?", (str(empty),))
@@ -246,8 +246,8 @@ def test_4_when_the_disk_of_the_history_is_full_and_nothing_is_lost(tmp_path: Pa
 def test_2_when_nothing_can_be_kept_told_before_anything_is_measured(
     tmp_path: Path, weights: tuple[str, ...], modes: dict[str, int], needle: str
 ) -> None:
-    state = tmp_path / "state"
-    assert commands.q36eval("history", "list", state=state).returncode == 0
+    (state := tmp_path / "state").mkdir()
+    History.open(state / "history.sqlite").close()
     for name, mode in modes.items():
         (state / name).chmod(mode)
     stderr = tmp_path / "stderr"
