@@ -323,7 +323,7 @@ class Standings:
             return "It passed, and a newer run has other files; gate it again."
         against = recorded_declaration(own.provenance)
         if against is not None and against.against:
-            return f"It passed against `{against.against}`, which is not the family's reference; gate it again."
+            return f"It passed against {against.against}, which is not the family's reference; gate it again."
         template = recorded_template(own.provenance)
         declares = declared.template if declared else ""
         used = None if own.identity is None else own.identity.chat_template_sha256
@@ -347,7 +347,7 @@ def _newer(own: StandingVerdict, of: BranchSummary, verdicts: Sequence[StandingV
     """What came after the run that decides, and decides nothing itself."""
     if verdicts[0] is not own:
         newer = verdicts[0].run
-        yield f"A newer run under another policy, `{newer.policy}`, is {newer.verdict}."
+        yield f"A newer run under another policy, {newer.policy}, is {newer.verdict}."
     if of.newest.state is not RunState.FINISHED:
         yield f"A newer run is {of.newest.state}."
 
@@ -362,7 +362,7 @@ def _without_verdict(judged: Sequence[RunSummary], rules: Rules) -> LaneStanding
         else "that is not the family's policy now"
     )
     return LaneStanding(
-        Standing.STALE, f"{judged[0].verdict} under `{judged[0].policy}`: {by}; gate it again.", judged[0]
+        Standing.STALE, f"{judged[0].verdict} under policy {judged[0].policy}: {by}; gate it again.", judged[0]
     )
 
 

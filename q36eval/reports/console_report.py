@@ -195,7 +195,7 @@ class _Detailed:
         yield from (_text(f"  {words}", "yellow") for words in _rests_on(document))
         yield from _listed(document.decided.title, map(_entry, document.decided.entries))
         yield from _listed(document.findings.title, map(_entry, document.findings.entries))
-        yield from _lost(document, max(options.max_width - 2, 200))
+        yield from _lost(document, options.max_width - 2)
         results = [row.result for row in document.criteria]
         yield _table(COLUMNS, results, document, options.max_width, headed=True)
         for section in (document.held, document.floors):  # their lines say themselves what they are of

@@ -93,7 +93,8 @@ def interval_text(result: CriterionResult) -> str:
     if interval is None:
         return "–"
     lower, upper = (in_unit(result.margin, bound, result.unit) for bound in (interval.lower, interval.upper))
-    return f"[{lower}, {upper}]"
+    points = " points" * upper.endswith(" points")
+    return f"[{lower.removesuffix(points)}, {upper.removesuffix(points)}]{points}"
 
 
 def figure_text(result: CriterionResult) -> str:

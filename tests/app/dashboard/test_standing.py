@@ -90,13 +90,13 @@ def test_a_run_under_another_policy_releases_nothing_and_hides_nothing(
     row = found(history)["main"]
     structured = row.lanes[Lane.STRUCTURED]
     assert (structured.standing, structured.run.id if structured.run else None) == (Standing.STALE, run.id)
-    assert f"under `{policy.name}`" in structured.why
+    assert f"under policy {policy.name}" in structured.why
     assert not row.ships
     gate(history, SANDBOX)
     gate(history, policy, damage)
     row = found(history)["main"]
     assert (row.standing, row.ships) == (Standing.SHIP, True)
-    assert f"A newer run under another policy, `{policy.name}`, is " in row.why
+    assert f"A newer run under another policy, {policy.name}, is " in row.why
 
 
 def test_a_family_that_does_not_ship_is_known_from_what_its_gates_recorded(history: History) -> None:
