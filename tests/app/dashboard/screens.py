@@ -11,28 +11,31 @@ from q36eval.config import Paths
 from q36eval.history import History, RunFilter
 from q36eval.records import Verdict
 
-TALLEST = 4000
-SHOTS = {"run-light": "run?run={run}", "canary-dark": "canaries?run={run}&item=discount-two-step/38"}
-"""Addresses by file name, which ends in the theme."""
+TALLEST = 1300
+SHOTS = {
+    "run-light": (Verdict.PASS, "run?run={run}"),
+    "canary-dark": (Verdict.FAIL, "canaries?run={run}&outcome=regression"),
+}
+"""By file name, which ends in the theme: of the newest run with which verdict, and the address."""
 
 
 def main() -> None:
-    """Take them of the newest run that passed, whole pages as WebP."""
+    """Take them of the newest gates that passed and failed, the tops of pages as WebP."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--out", type=Path, default=Path("screens"), help="folder to write to")
     out = parser.parse_args().out
     if CHROMIUM is None:
         raise SystemExit("No Chromium on this machine; install one, for example: apt-get install chromium")
     history = History.open(Paths.default().history)
-    passed = history.summaries(RunFilter(verdict=Verdict.PASS), limit=1)
+    newest = {verdict: history.summaries(RunFilter(verdict=verdict), limit=1) for verdict, _ in SHOTS.values()}
     history.close()
-    if not passed:
-        raise SystemExit("This history has no run that passed; gate a branch first.")
+    if not all(newest.values()):
+        raise SystemExit("This history lacks a run that passed, or one that failed; gate both first.")
     out.mkdir(parents=True, exist_ok=True)
     with serving(Paths.default().history) as root, chromium() as browser:
-        for name, address in SHOTS.items():
+        for name, (verdict, address) in SHOTS.items():
             page = browser.new_page(viewport={"width": WIDTH, "height": 1000}, color_scheme=name.rpartition("-")[2])
-            page.goto(f"{root}/{address.format(run=passed[0].id)}")
+            page.goto(f"{root}/{address.format(run=newest[verdict][0].id)}")
             page.locator("[data-testid=stMain] h1").first.wait_for()
             drawn(page)
             whole = page.evaluate("document.querySelector('[data-testid=stMain]').scrollHeight")
