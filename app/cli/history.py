@@ -71,7 +71,7 @@ def show(
         return int(ExitCode.PASS)
     print_plain(f"Run {record.id} of {record.branch}: {record.state}, no verdict.")
     figures = history.measurements(record.id)
-    whole = [m for m in figures if m.slice == "all"][:SHOWN]
+    whole = sorted((m for m in figures if m.slice == "all"), key=lambda m: "noise_floor" in m.metric)[:SHOWN]
     for m in whole:
         interval = f"[{m.effect_interval.lower:.4g}, {m.effect_interval.upper:.4g}]"
         print_plain(f"  {m.key}: {m.value:.4g} {m.unit}, effect {m.effect:.4g} {interval}, {m.counts.scored} scored")

@@ -141,34 +141,44 @@ def _verdicts(policy: Policy, judged: list[CriterionResult], evidence: Evidence)
         family = [result for result in judged if result.tier == tier and result.margin.kind != "max_count"]
         p_values = holm([result.p_fail for result in family])
         adjusted |= {r.id: (p_value, len(family)) for r, p_value in zip(family, p_values, strict=True)}
-    return [
-        _of_several(criterion, _verdict(criterion, result, p_value, policy.alpha), policy.alpha, tested, evidence)
-        for criterion, result in zip(policy.criteria, judged, strict=True)
-        for p_value, tested in [adjusted.get(result.id, (result.p_fail, 1))]
-    ]
+    found = []
+    for criterion, result in zip(policy.criteria, judged, strict=True):
+        p_value, tested = adjusted.get(result.id, (result.p_fail, 1))
+        verdict = _verdict(criterion, result, p_value, policy.alpha, tested)
+        if verdict.code == BEYOND_ALONE:
+            distance = None if result.lost_family else _corrected_distance(criterion, verdict, policy.alpha, evidence)
+            verdict = verdict.model_copy(update={"to_turn": distance})
+        found.append(verdict)
+    return found
 
 
-def _of_several(
-    criterion: Criterion, result: CriterionResult, alpha: float, tested: int, evidence: Evidence
-) -> CriterionResult:
-    """The result; where it fails alone and not after Holm over the `tested` criteria of its tier, with that reason.
-
-    Its distance is then that of the corrected lower bound from the limit.
-    """
-    if result.code != "across-margin" or result.p_fail > alpha:
-        return result
+def _corrected_distance(
+    criterion: Criterion, result: CriterionResult, alpha: float, evidence: Evidence
+) -> float | None:
+    """How far inside the limit the lower bound lies at the level that Holm's correction leaves to the criterion."""
     whole = criterion.model_copy(update={"each_family": False, "margin": result.margin})
     level = alpha * evidence.judged(whole).p_fail / result.p_fail_adjusted
     corrected = evidence.judged(whole.model_copy(update={"confidence": 1.0 - level})).loss_interval
-    distance = None if corrected is None or result.limit is None else max(0.0, result.limit - corrected.lower)
-    reason = (
-        f"beyond its margin alone (p {result.p_fail:.2g}), but not after Holm's correction for {tested} criteria "
-        f"(p {result.p_fail_adjusted:.2g}, needed {alpha:g})"
-    )
-    return result.model_copy(update={"code": BEYOND_ALONE, "reason": reason, "to_turn": distance})
+    return None if corrected is None or result.limit is None else max(0.0, result.limit - corrected.lower)
 
 
-def _verdict(criterion: Criterion, result: CriterionResult, p_fail_adjusted: float, alpha: float) -> CriterionResult:
+def _why_open(result: CriterionResult, p_fail_adjusted: float, alpha: float, tested: int) -> tuple[str, str]:
+    """The code and the reason of what is neither inside its margin nor outside after Holm over `tested` criteria."""
+    if result.reason:
+        return result.code, result.reason
+    interval, limit = result.loss_interval, result.limit
+    needed = f"but FAIL needs p ≤ {alpha:g} after Holm's correction over {tested} criteria, and p is "
+    needed += f"{p_fail_adjusted:.2g} ({result.p_fail:.2g} alone)"
+    if result.lost_family and result.p_fail <= alpha:
+        return BEYOND_ALONE, f"{result.lost_family} alone lies beyond the margin, {needed}"
+    if interval is not None and limit is not None and interval.lower > limit:
+        return BEYOND_ALONE, f"the interval lies beyond the margin, {needed}"
+    return "across-margin", "the interval reaches across the margin"
+
+
+def _verdict(
+    criterion: Criterion, result: CriterionResult, p_fail_adjusted: float, alpha: float, tested: int
+) -> CriterionResult:
     if result.verdict is CriterionVerdict.NOT_MEASURED:
         unable = criterion.where_able and is_unable(result)
         return result.model_copy(update={"verdict": CriterionVerdict.NOT_JUDGED}) if unable else result
@@ -191,8 +201,8 @@ def _verdict(criterion: Criterion, result: CriterionResult, p_fail_adjusted: flo
     elif inside and outside:
         verdict, code, reason = CriterionVerdict.INCONCLUSIVE, "contradictory", "the evidence contradicts itself"
     else:
-        verdict, code = CriterionVerdict.INCONCLUSIVE, result.code or "across-margin"
-        reason = result.reason or "the interval reaches across the margin"
+        verdict = CriterionVerdict.INCONCLUSIVE
+        code, reason = _why_open(result, p_fail_adjusted, alpha, tested)
     distance = to_turn(result, verdict) if bound_decides else None
     if verdict is CriterionVerdict.INCONCLUSIVE and criterion.on_inconclusive == "fail":
         verdict, code = CriterionVerdict.FAIL, "not-proven"

@@ -208,10 +208,12 @@ def _apart(a: RunRecord, b: RunRecord) -> dict[ProbeName, str]:
         if mine is not None and theirs is not None and mine != theirs:
             reasons[probe] = f"the two runs evaluated different suites of {probe} (their hashes differ)"
         elif probe in TIED_TO_THE_REFERENCE and a.reference_identity != b.reference_identity:
+            none = [run.id for run in (a, b) if run.reference_identity is None]
             changed = [difference.field for difference in differing(a, b) if difference.field.startswith(REFERENCE)]
-            unknown = a.reference_identity is None or b.reference_identity is None
-            fields = ["unknown"] if unknown else [field.removeprefix(REFERENCE) for field in changed]
-            reasons[probe] = f"the two runs were measured against different references ({', '.join(fields)})"
+            fields = ", ".join(field.removeprefix(REFERENCE) for field in changed)
+            reasons[probe] = f"the two runs were measured against different references ({fields})"
+            if none:
+                reasons[probe] = f"{' and '.join(none)} recorded no reference: it ended before one was used"
     return reasons
 
 

@@ -171,24 +171,25 @@ def _unjudged(evals: EvalsFigures, run: "RunRecord", planned: Mapping[str, int |
         m, recovery = group.accuracy, group.recovery
         if recovery is not None and not math.isnan(recovery.value):
             text, interval = percent(recovery.value), recovery.effect_interval
-            yield _of_measurement(m, run, text, "recovery", percent_interval(interval), interval, planned)
+            compared = (text, recovery.value, "recovery")
+            yield _of_measurement(m, run, compared, percent_interval(interval), interval, planned)
         else:
             interval = m.effect_interval
             text, bounds = _change(m.effect), _change_interval(interval)
-            yield _of_measurement(m, run, text, "change", bounds, interval, planned)
+            yield _of_measurement(m, run, (text, m.effect, "change"), bounds, interval, planned)
     for perplexity in evals.perplexities():
         for ratio in (perplexity.token, perplexity.word):
             if ratio is not None:
                 interval = ratio.effect_interval
                 bounds = why_none(interval) or f"[{interval.lower:.4f}, {interval.upper:.4f}]"
-                yield _of_measurement(ratio, run, f"× {ratio.effect:.4f}", "ratio", bounds, interval, {})
+                compared = (f"× {ratio.effect:.4f}", ratio.effect, "ratio")
+                yield _of_measurement(ratio, run, compared, bounds, interval, {})
 
 
 def _of_measurement(
     m: Measurement,
     run: "RunRecord",
-    compared: str,
-    comparison: str,
+    compared: tuple[str, float, str],
     bounds_text: str,
     interval: Interval,
     planned: Mapping[str, int | None],
@@ -203,9 +204,9 @@ def _of_measurement(
         part=part,
         value=m.value,
         reference=m.reference_value,
-        compared=compared,
-        compared_value=m.effect,
-        comparison=comparison,
+        compared=compared[0],
+        compared_value=compared[1],
+        comparison=compared[2],
         interval=bounds_text,
         bounds=_finite(interval),
         counts=m.counts,

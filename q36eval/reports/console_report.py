@@ -93,16 +93,23 @@ class _OneScreen:
             yield _one_line(_text(f"All of it: q36eval report {document.run.id} --details", "dim"))
 
 
-def _lost(document: Document, width: int) -> Iterator["RenderableType"]:
-    """The largest loss, and each lost answer beside the reference's from where they part."""
+def _lost(document: Document, width: int, *, whole: bool = False) -> Iterator["RenderableType"]:
+    """The largest loss, and each lost answer beside the reference's from where they part; `whole`: a line for each
+    side, and the end of the prompt."""
     lines = [_text(document.largest_loss)] if document.largest_loss else []
     for answer in document.answers:
         sides = [" ".join(text.split()) for text in (answer.reference, answer.branch)]
         alike = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(*sides, strict=False)))
         shared = max(0, alike - SHARED_SHOWN)
-        said = (cut("…" * bool(shared) + side[shared:], (width - 26) // 2) for side in sides)
+        room = width - 14 if whole else (width - 26) // 2
+        reference, branch = (cut("…" * bool(shared) + side[shared:], room) for side in sides)
         lines.append(_one_line(_text(answer.name)))
-        lines.append(_one_line(_text("  reference: {}  branch: {}".format(*said), "dim")))
+        told = [f"reference: {reference}  branch: {branch}"]
+        if whole:
+            lines_asked = [each for each in answer.prompt.splitlines() if each.strip() and not each.startswith("<")]
+            asked = cut(lines_asked[-1] if lines_asked else "", room, end=True)
+            told = [f"prompt:    {asked}", f"reference: {reference}", f"branch:    {branch}"]
+        lines += [_one_line(_text(f"  {words}", "dim")) for words in told]
     yield from _listed(ANSWERS_TITLE, lines)
 
 
@@ -195,7 +202,7 @@ class _Detailed:
         yield from (_text(f"  {words}", "yellow") for words in _rests_on(document))
         yield from _listed(document.decided.title, map(_entry, document.decided.entries))
         yield from _listed(document.findings.title, map(_entry, document.findings.entries))
-        yield from _lost(document, options.max_width - 2)
+        yield from _lost(document, options.max_width - 2, whole=True)
         results = [row.result for row in document.criteria]
         yield _table(COLUMNS, results, document, options.max_width, headed=True)
         for section in (document.held, document.floors):  # their lines say themselves what they are of

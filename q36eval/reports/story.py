@@ -58,7 +58,7 @@ def distance_text(result: CriterionResult) -> str | None:
         case CriterionVerdict.FAIL:
             return f"outside the margin by {how_far}"
         case CriterionVerdict.INCONCLUSIVE if result.code == BEYOND_ALONE:
-            return f"{result.reason}: its corrected lower bound is inside the margin by {how_far}"
+            return f"its corrected lower bound is inside the margin by {how_far}"
         case CriterionVerdict.INCONCLUSIVE:
             return f"its upper bound is beyond the margin by {how_far}"
         case _:
@@ -131,6 +131,7 @@ def decision_line(result: CriterionResult) -> str:
     elif result.anomalous:
         parts += ["an implausible gain, which counts once a reviewer signs the run"]
     elif result.margin.kind != COUNTED:
+        parts += [why_text(result)] if result.code == BEYOND_ALONE else []
         parts += filter(None, [distance_text(result)])
     return "; ".join(parts)
 

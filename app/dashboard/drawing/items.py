@@ -11,7 +11,8 @@ from q36eval.app.figures.deciding_answers import item_name
 from q36eval.app.figures.evals import answer_choices, flip_words
 from q36eval.history import RunRecord
 from q36eval.inert_text import html
-from q36eval.records import Answer, ItemOutcome, ProbeName
+from q36eval.records import Answer, ItemOutcome, ProbeName, Verdict
+from q36eval.reports.story import stopped_early
 from q36eval.reports.templates import render
 
 
@@ -31,7 +32,10 @@ def draw_item(item: ItemOutcome, run: RunRecord, *, required: bool = False) -> N
                 query_params={"run": run.id, "item": item.item_key[:16]},
                 help="A link to this question alone",
             )
-            if item.flip == "regression" and run.report is not None:
+            decided = (
+                run.report is not None and run.report.verdict is not Verdict.PASS and not stopped_early(run.report)
+            )
+            if decided and item.flip == "regression":
                 st.page_link(
                     "views/review.py",
                     label=f"Waive {label(item.group)}" if of_canary else "Waive a criterion",

@@ -38,6 +38,9 @@ FLIPS_PER_PAGE = 5
 WAYS = {"lost": "▼ LOST: right in A, not in B", "gained": "▲ GAINED: right in B, not in A"}
 
 
+MOST_LOOKED_AT = 50  # branches of which two gates are looked for where none has two itself
+
+
 def draw() -> None:
     """The page."""
     page_head("Compare")
@@ -77,6 +80,15 @@ def _fill_address(reader: Reader) -> None:
         pair = default_pair(runs, blessed) or ((runs[0].id, runs[0].id) if named else None)
         if pair is not None:
             st.query_params["a"], st.query_params["b"] = pair
+            return
+    gates = [
+        run for key in keys[:MOST_LOOKED_AT] for run in newest_runs(reader, key)[:1] if run.is_gate and run.verdict
+    ]
+    gates.sort(key=lambda run: run.started, reverse=True)
+    for b in gates:  # no branch has two gates: the newest of two branches of one family
+        a = next((run for run in gates if run.family == b.family and run.id != b.id), None)
+        if a is not None:
+            st.query_params["a"], st.query_params["b"] = a.id, b.id
             return
 
 

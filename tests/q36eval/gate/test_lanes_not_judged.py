@@ -136,3 +136,16 @@ def test_a_family_that_is_lost_fails_although_all_together_pass(lost: int, verdi
     assert report.verdict == verdict
     assert report.criteria[-1].lost_family == ("family-0" if lost == 20 else "")
     assert report.criteria[-1].code == ("family-beyond-margin" if lost == 20 else "inside-margin")
+
+
+def test_a_family_that_holms_correction_takes_back_is_named_without_a_distance_of_the_whole() -> None:
+    lost = [row < 17 or (row >= 20 and row % 20 == 0) for row in range(400)]
+    families = tuple(f"family-{row // 20}" for row in range(400))
+    clusters = items(lost, [0] * 400, families=families)
+    found = measurement(ProbeName.CANARIES, "failure_rate", clusters, "paired_mean", slice="structured")
+    apart = POLICY.criteria[2].model_copy(update={"each_family": True})
+    others = tuple(apart.model_copy(update={"id": f"a{n}", "slice": "freeform"}) for n in range(5))
+    report = decide(Policy(name="p", criteria=(*others, apart)), [found])
+    (left_open,) = (each for each in report.criteria if each.id == apart.id)
+    assert (left_open.code, left_open.to_turn) == ("beyond-margin-alone", None)
+    assert left_open.reason.startswith("family-0 alone")

@@ -140,6 +140,10 @@ def test_no_number_that_was_not_measured() -> None:
     told = numbers(card_of(*found))
     assert not {"90.8", "90.75", "0.5555", "0.9075"} & told
     assert "94.2" in told  # of the group that no criterion judges
+    bounds = Interval(lower=0.9, upper=0.97, level=0.95, method="betting")
+    recovered = found[1].model_copy(update={"metric": "recovery", "value": 0.94, "effect_interval": bounds})
+    shown = [one.metric_args.get("comparison") for one in ModelCard(card_of(*found, recovered)).data.eval_results]
+    assert all(one["lower"] <= one["value"] <= one["upper"] for one in shown if one)
     crashed = card_of(*found, failed=True)
     assert not {"90.8", "94.2", "0.9425"} & numbers(crashed)
     assert [result.metric_type for result in ModelCard(crashed).data.eval_results] == ["kl_divergence"]
