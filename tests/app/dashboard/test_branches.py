@@ -45,7 +45,7 @@ def test_the_first_page_says_what_may_ship_and_what_stands_in_the_way(visit: Vis
     text = shown(app)
     for chip in ("✗ BLOCKED", "? INCONCLUSIVE", "✓ SHIP", "– NOT JUDGED"):
         assert chip in text.replace("\\", "")
-    assert "Failed: Must-pass prompts (chat and prose), " in text
+    assert "Failed: Required prompts (chat and prose), " in text
     assert {"See why", "Resume", "Open"} <= set(links(app))
     order = [links(app).index(f"**{name}**") for name in ("int2-experts", "main", "fp8-head", "w4a16")]
     assert order == sorted(order), "what needs a person most comes first"

@@ -109,6 +109,7 @@ def test_a_run_says_which_scales_it_judged_and_what_both_cost(tmp_path: Path) ->
     quantized = ("--branch", str(folder), "--kv-cache-dtype", "fp8_e4m3", "--corpus", str(corpus))
     done = q36eval("kl", *quantized, state=tmp_path / "state")
     assert "judged with ignored scales" in done.stderr
-    run = json.loads(q36eval("history", "show", "latest", "--json", state=tmp_path / "state").stdout)
+    (run,) = json.loads(q36eval("history", "list", "--json", state=tmp_path / "state").stdout)["runs"]
+    run = json.loads(q36eval("history", "show", run["id"], "--json", state=tmp_path / "state").stdout)
     assert '"kv_scales": "ignored"' in json.dumps(run)
     assert "nats/token with the stored scales" in json.dumps(run["provenance"])
