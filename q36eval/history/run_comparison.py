@@ -213,7 +213,7 @@ def _apart(a: RunRecord, b: RunRecord) -> dict[ProbeName, str]:
             fields = ", ".join(field.removeprefix(REFERENCE) for field in changed)
             reasons[probe] = f"the two runs were measured against different references ({fields})"
             if none:
-                reasons[probe] = f"{' and '.join(none)} recorded no reference: it ended before one was used"
+                reasons[probe] = f"{' and '.join(none)} recorded no reference"
     return reasons
 
 

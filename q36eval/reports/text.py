@@ -36,7 +36,7 @@ def in_unit(margin: Margin, value: float | None, unit: str | None) -> str:
     if value is None or margin.kind in PERCENTAGES:
         return "–" if value is None else _percent(value)
     if unit == "fraction" and margin.kind != "max_count":
-        return f"{100 * value:.4g} {'points' if margin.kind == 'max_increase' else '%'}"
+        return f"{number(100 * value)} points" if margin.kind == "max_increase" else _percent(value)
     return number(value)
 
 
