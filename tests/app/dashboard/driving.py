@@ -24,8 +24,8 @@ IN_A_BROWSER = pytest.mark.skipif(
     CHROMIUM is None, reason="no Chromium on this machine; install one: apt-get install chromium"
 )
 ROOT = Path(__file__).parents[3]
-WAIT_S = 600.0
-"""Long enough for a machine that does much else: only what never comes takes it."""
+WAIT_S = 300.0
+"""Long enough for a machine that does much else, and half of what a test may take: what never comes fails by name."""
 WIDTH = 1400
 
 _DRAWN = """() => {

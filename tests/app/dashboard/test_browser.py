@@ -32,7 +32,7 @@ def visit(context: Any, url: str, *wanted: str, theme: str = "light") -> tuple[A
     problems = problems_of(page)
     page.goto(url)
     for text in wanted:
-        page.get_by_text(text).first.wait_for(timeout=WAIT_S * 1000)
+        page.get_by_text(text).filter(visible=True).first.wait_for(timeout=WAIT_S * 1000)
     drawn(page)
     links = page.eval_on_selector_all("a, img, script", "nodes => nodes.map(n => n.href || n.src || '')")
     problems += [link for link in links if link.startswith("javascript:") or link.startswith("http://x/")]
