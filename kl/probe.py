@@ -32,11 +32,14 @@ from q36eval.kl.planning import (
 )
 from q36eval.kl.scoring import Scorer
 from q36eval.kl.spans import KINDS, character_kinds
-from q36eval.kl.tokens import TokenStore, document_table, worst_tokens
+from q36eval.kl.tokens import COUNT, TokenStore, document_table, worst_tokens
 from q36eval.metrics import DeclaredFigure
 from q36eval.probes import Digest, ItemResults, Probe, WorkItem
 from q36eval.records import Answer, ItemOutcome, Measurement, ProbeName
 from q36eval.token_files import WORST, write_worst
+
+LIKELIEST = "likeliest"
+"""Of an outcome's worst tokens, by index, which token each deployment held likeliest (`Scorer.likeliest`)."""
 
 LEFT_OUT = "left_out"
 """Marks the detail of an outcome that no figure is made of."""
@@ -76,6 +79,7 @@ class KLProbe(Probe):
         self._scorer: Scorer | None = None
         self._tokenizer: Any = None
         self._store: TokenStore | None = None
+        self._worst = torch.empty(0, dtype=torch.float64)
         self._temporary: TemporaryDirectory[str] | None = None
         self.planned: dict[str, PlannedDocument] = {}
         """What `plan` made of every document, by the key of its work item."""
@@ -171,6 +175,7 @@ class KLProbe(Probe):
             branch = Answer(score=None, error=results.error or reference_error, detail={"tokens": tokens})
         else:
             sums = self._measured(item, figures) | _accepted(reference, acceptance_sums(engine, item, results))
+            sums |= self._likeliest(item, results, reference, figures)
             mean = sums["forward_kl"] / sums["finite_tokens"] if sums["finite_tokens"] else None
             branch = Answer(score=mean, error=None, detail=sums)
         return [
@@ -215,6 +220,22 @@ class KLProbe(Probe):
             sums |= {LEFT_OUT: True} if sums["reference_nll"] > most * sums["tokens"] else {}
         return sums
 
+    def _likeliest(
+        self, item: WorkItem, results: ItemResults, reference: Digest, figures: TokenFigures
+    ) -> dict[str, Any]:
+        """What each deployment held likeliest at the tokens that may still be among the worst of the run."""
+        forward = figures.forward_kl.nan_to_num(nan=torch.inf, posinf=torch.inf)
+        self._worst = torch.cat([self._worst, forward]).sort().values[-COUNT:]
+        rows = ((forward >= self._worst[0]) & ~figures.branch_logprob.isnan()).nonzero().squeeze(-1)
+        if self._scorer is None or not len(rows):
+            return {}
+        sides = (
+            states[rows.to(states.device)]
+            for states in (reference.tensors["hidden_states"], scored_states(item, results))
+        )
+        indices = (self.planned[item.key].first + rows).tolist()
+        return {LIKELIEST: dict(zip(map(str, indices), self._scorer.likeliest(*sides), strict=True))}
+
     def _left_out(self, outcomes: Sequence[ItemOutcome]) -> str:
         """Which documents are left out of all figures, in words, which are printed too; empty text for none."""
         keys = [outcome.item_key for outcome in outcomes if outcome.branch.detail.get(LEFT_OUT)]
@@ -255,7 +276,8 @@ class KLProbe(Probe):
             return
         table = self._tokens.merge([outcome.item_key for outcome in measured])
         token_ids = {key: document.token_ids for key, document in self.planned.items()}
-        write_worst(self._tokens.folder / WORST, worst_tokens(table, token_ids, self._tokenizer))
+        likeliest = {outcome.item_key: outcome.branch.detail.get(LIKELIEST, {}) for outcome in measured}
+        write_worst(self._tokens.folder / WORST, worst_tokens(table, token_ids, self._tokenizer, likeliest))
         yield from token_measurements(Tokens.of(table, ordered))
 
 

@@ -64,6 +64,16 @@ class Scorer:
             faults += int((~self._head.logits(states).amax(-1).isfinite()).sum())
         return faults
 
+    @torch.inference_mode()
+    def likeliest(self, reference_states: Tensor, branch_states: Tensor) -> list[tuple[int, float, int, float]]:
+        """Of R tokens, from states [R, H] as of `figures`, the token that each deployment holds likeliest: its id and
+        its log-probability in nats, the reference's, then the branch's."""
+        device = branch_states.device
+        logits = self._head.logits(_brought(reference_states, device)), self.engine.logits(branch_states)
+        sides = [torch.log_softmax(each.double(), -1).max(-1) for each in logits]
+        columns = [column.tolist() for side in sides for column in (side.indices, side.values)]
+        return list(zip(*columns, strict=True))
+
     def _portable(self, reference_states: Tensor, branch_states: Tensor, labels: Tensor) -> TokenFigures:
         reference = self._head.logits(reference_states)
         return token_figures(reference, self.engine.logits(branch_states), labels)

@@ -155,24 +155,36 @@ TOKENS_BEFORE = 40
 TOKENS_AFTER = 12
 
 
-def worst_tokens(table: pa.Table, token_ids: Mapping[str, Sequence[int]], tokenizer: Any) -> list[WorstToken]:
+def worst_tokens(
+    table: pa.Table,
+    token_ids: Mapping[str, Sequence[int]],
+    tokenizer: Any,
+    likeliest: Mapping[str, Mapping[str, Sequence[Any]]],
+) -> list[WorstToken]:
     """The `COUNT` rows of a tokens table with the greatest KL(p || q), worst first.
 
-    `token_ids` are each document's by its item key; what is around a token is cut at the document's ends.
+    `token_ids` are each document's by its item key; what is around a token is cut at the document's ends. `likeliest`
+    says by item key and index what `Scorer.likeliest` says of a token; it need not hold every one.
     """
     divergence = table["forward_kl"].to_numpy().astype(np.float64)
     ranked = np.where(np.isnan(divergence), np.inf, divergence)
     rows = np.argsort(-ranked, kind="stable")[:COUNT]
-    return [_described(row, token_ids[row["item_key"]], tokenizer) for row in table.take(rows).to_pylist()]
+    chosen = [(row, row["item_key"]) for row in table.take(rows).to_pylist()]
+    return [_described(row, token_ids[key], tokenizer, likeliest.get(key, {})) for row, key in chosen]
 
 
-def _described(row: Mapping[str, Any], ids: Sequence[int], tokenizer: Any) -> WorstToken:
+def _described(
+    row: Mapping[str, Any], ids: Sequence[int], tokenizer: Any, likeliest: Mapping[str, Sequence[Any]]
+) -> WorstToken:
     index = row["index"]
+    kept: dict[str, Any] = {name: row[name] for name in WorstToken.model_fields if name in row}
+    if tops := likeliest.get(str(index)):
+        for side, top, log_prob in (("reference", *tops[:2]), ("branch", *tops[2:])):
+            kept |= {f"{side}_top": tokenizer.decode([top]), f"{side}_top_logprob": log_prob}
 
     def text(begin: int, end: int) -> str:
         return str(tokenizer.decode(list(ids[max(0, begin) : end]), skip_special_tokens=False))
 
-    kept = {name: row[name] for name in WorstToken.model_fields if name in row}
     return WorstToken(
         **kept,
         before=text(index - TOKENS_BEFORE, index),

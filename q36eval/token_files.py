@@ -18,7 +18,8 @@ WORST = "worst_tokens.json"
 class WorstToken(Record):
     """One token: where it is, the text around it, and its figures in nats; p is the reference's, q the branch's.
 
-    A divergence that is no finite number comes before all others.
+    A divergence that is no finite number comes before all others. `reference_top` and `branch_top` are the tokens that
+    each held likeliest there, with their log-probabilities; None in older files, and where logits are no distribution.
     """
 
     document: str
@@ -33,6 +34,10 @@ class WorstToken(Record):
     reference_logprob: float
     branch_logprob: float
     top1_rank: int
+    reference_top: str | None = None
+    reference_top_logprob: float | None = None
+    branch_top: str | None = None
+    branch_top_logprob: float | None = None
 
 
 _LIST = TypeAdapter(list[WorstToken])

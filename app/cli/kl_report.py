@@ -75,9 +75,9 @@ def _worst_table(worst: "Sequence[WorstToken]") -> "RenderableType":
         text.append(f"⟦{_visible(token.text)}⟧", style="bold")
         text.append(_visible(token.after)[:CHARACTERS_AFTER])
         where = f"{token.document}:{token.index}"
-        log_probs = f"{token.reference_logprob:.2f} → {token.branch_logprob:.2f}"
-        rows.append((f"{token.forward_kl:.3g}", where, token.kind, log_probs, text))
-    return plain_table(("worst KL", "token", "kind", "log p ref → branch", "text"), rows, right=(0,))
+        tops = ("–" if top is None else f"⟦{_visible(top)}⟧" for top in (token.reference_top, token.branch_top))
+        rows.append((f"{token.forward_kl:.3g}", where, token.kind, " → ".join(tops), text))
+    return plain_table(("worst KL", "token", "kind", "expected, ref → branch", "text"), rows, right=(0,))
 
 
 def _visible(text: str) -> str:

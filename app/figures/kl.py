@@ -178,15 +178,18 @@ def by_context(worst: Sequence[WorstToken]) -> list[list[WorstToken]]:
 
 
 def likely_words(token: WorstToken) -> str:
-    """How likely both models held the token that stands there, and how many the branch held likelier."""
-    shares = [
-        f"{100 * math.exp(min(log_prob, 0.0)):.4g} %" for log_prob in (token.reference_logprob, token.branch_logprob)
-    ]
-    overtook = f"{token.top1_rank:,} {'token is' if token.top1_rank == 1 else 'tokens are'}"
-    return (
-        f"The reference held it {shares[0]} likely, the branch {shares[1]}. To the branch {overtook} likelier than the "
-        f"one that the reference holds likeliest (the reference's entropy: {token.reference_entropy:.3g} nats)."
-    )
+    """What each model expected most, and how likely both held the token that stands there."""
+    held = f"{_share(token.reference_logprob)} to the reference, {_share(token.branch_logprob)} to the branch"
+    expected = "What they expected instead is not in this run's record"
+    if token.reference_top is not None and token.branch_top is not None:
+        reference = f"⟦{token.reference_top}⟧ ({_share(token.reference_top_logprob)})"
+        branch = f"⟦{token.branch_top}⟧ ({_share(token.branch_top_logprob)})"
+        expected = f"The reference expected {reference}, the branch {branch}"
+    return f"{expected}. The token that stands there: {held}."
+
+
+def _share(log_prob: float | None) -> str:
+    return "–" if log_prob is None else f"{100 * math.exp(min(log_prob, 0.0)):.3g} %"
 
 
 def worst_rows(worst: Sequence[WorstToken]) -> list[dict[str, str]]:

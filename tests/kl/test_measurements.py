@@ -143,11 +143,13 @@ def test_tokens_lie_by_slice_and_document_whatever_came_first(tmp_path: Path) ->
 
 def test_the_worst_tokens_are_named_with_their_text(tmp_path: Path) -> None:
     run = Run({"code": [60, 67], "prose": [300, 300]}, tmp_path)
+    there: list[torch.Tensor] = []
 
     def one_token(number: int, states: torch.Tensor) -> torch.Tensor:
         damaged = noise(number, states)
         if number == 3 and len(states) == 127:
             damaged[9] = -8 * states[9]
+            there.append(states[9])
         return damaged
 
     run.measured(one_token)
@@ -158,6 +160,12 @@ def test_the_worst_tokens_are_named_with_their_text(tmp_path: Path) -> None:
     text = LETTERS.decode(LETTERS.encode(run.documents[3].text, False))
     assert (first.document, first.index) == ("prose-001", 10)
     assert (first.before, first.text, first.after) == (text[:10], text[10], text[11:23])
+    # the branch's logits are -8 times the reference's, so it expects what the reference holds least likely
+    log_p, log_q = (torch.log_softmax(scale * (run.head @ there[0]).double(), 0) for scale in (1, -8))
+    assert (first.reference_top, first.branch_top) == tuple(LETTERS.decode([int(x.argmax())]) for x in (log_p, log_q))
+    tops = (first.reference_top_logprob, first.branch_top_logprob)
+    assert tops == pytest.approx((float(log_p.max()), float(log_q.max())), rel=1e-5)
+    assert all(w.branch_top is not None for w in worst)
 
 
 def test_the_reference_against_itself_is_exactly_zero() -> None:

@@ -48,8 +48,7 @@ def draw() -> None:
     verdict_badge(run.verdict)
     figures = KLFigures(reader.measurements(run))
     if not figures.measured:
-        command = f"q36eval kl --branch {shlex.quote(run.branch)}"
-        nothing_measured("No token was scored in this run.", reader.history.failures(run.id), command)
+        nothing_measured("No token was scored in this run.", reader, run, "kl")
         return
     st.caption("Divergence of the branch's next-token distribution from the reference's, in nats per token.")
     table(figures.headline(), "Headline figures over all tokens", f"kl {run.id}")
@@ -129,8 +128,7 @@ def _draw_worst(worst: list[WorstToken], run: RunRecord) -> None:
         of = choice("Slice", "slice", sorted({token.slice for token in worst}))
         chosen = select_worst(worst, of, choice("Kind of token", "kind", sorted({token.kind for token in worst})))
     st.caption(
-        f"{len(chosen)} of {len(worst)}, the worst first, equal ones together. ⟦ ⟧ marks the token that was predicted. "
-        "A run keeps how likely both models held that token, and not which tokens the branch held likelier."
+        f"{len(chosen)} of {len(worst)}, the worst first, equal ones together. ⟦ ⟧ marks the token that was predicted."
     )
     for tokens in page_of(by_context(chosen), CONTEXTS_PER_PAGE, "kl_page"):
         _draw_tokens(tokens)
