@@ -11,7 +11,16 @@ from q36eval.records import branch_title
 if TYPE_CHECKING:
     from q36eval.gate import CriterionResult
     from q36eval.history import RunRecord
-    from q36eval.history.run_comparison import ComparedCriterion, ComparedMeasurement, Comparison, PairedDifference
+    from q36eval.history.run_comparison import ComparedCriterion, ComparedMeasurement, Comparison
+
+MOVED = {
+    "worse": "Worse in B",
+    None: "Not paired, so neither better nor worse",
+    "unclear": "No further apart than pairing leaves to chance",
+    "same": "The same count",
+    "better": "Better in B",
+}
+"""Criteria by their movement, in the order in which they are printed."""
 
 
 def compare(
@@ -40,9 +49,7 @@ def compare(
 
 
 def _print(comparison: "Comparison", a: "RunRecord", b: "RunRecord", limit: int) -> None:
-    from rich.console import Console
-
-    from q36eval.app.cli.tables import plain_table, print_plain
+    from q36eval.app.cli.tables import print_plain
     from q36eval.app.dashboard.models.compare import differing_rows
 
     for name, run in (("A", a), ("B", b)):
@@ -54,47 +61,47 @@ def _print(comparison: "Comparison", a: "RunRecord", b: "RunRecord", limit: int)
         print_plain(f"  {row['field']}: {row['A']} -> {row['B']}")
     if not comparison.differing:
         print("The two runs measured the same deployment in the same way.")
-    console = Console()
-    if comparison.criteria:
-        rows = [_criterion_row(one) for one in sorted(comparison.criteria, key=lambda one: one.urgency)]
-        table = plain_table(("criterion", "moved", "A", "B", "B against A"), rows, [], [0, 1])
-        for place in (2, 3):
-            table.columns[place].min_width = len("INCONCLUSIVE")
-        console.print(table)
-    if comparison.measurements:
-        columns = ("figure", "A", "B", "difference of B and A", "interval", "moved")
-        console.print(plain_table(columns, [_measurement_row(m) for m in comparison.measurements], [1, 2, 3, 4], [0]))
+    for movement, title in MOVED.items():
+        _print_rows(f"{title}:", [_criterion_row(one) for one in comparison.criteria if one.movement == movement])
+    _print_rows("Figures, A and B:", [_measurement_row(m) for m in comparison.measurements])
     for line in _why_apart(comparison):
         print_plain(line)
     _print_flips(comparison, limit)
 
 
-def _criterion_row(one: "ComparedCriterion") -> list[str]:
-    against = "–" if one.difference is None else " ".join(_difference_cells(one.difference)[:2])
-    return [one.id, one.movement or "–", _judged(one.a), _judged(one.b), against]
+def _print_rows(title: str, rows: list[tuple[str, ...]]) -> None:
+    """Lines in columns, none of which is broken: no terminal is too narrow for an id."""
+    from q36eval.inert_text import plain
+
+    if rows:
+        print(title)
+    rows = [tuple(map(plain, row)) for row in rows]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for row in rows:
+        print(f"  {'  '.join(map(str.ljust, row, widths))}".rstrip())
 
 
-def _measurement_row(one: "ComparedMeasurement") -> list[str]:
+def _criterion_row(one: "ComparedCriterion") -> tuple[str, ...]:
+    from q36eval.app.dashboard.models.compare import difference_text
+    from q36eval.reports.text import figure_text
+
+    verdicts = dict.fromkeys((_judged(one.a), _judged(one.b)))
+    figures = dict.fromkeys("–" if of is None else figure_text(of) for of in (one.a, one.b))
+    against = " → ".join(figures) if one.difference is None else difference_text(one.difference, one.unit)
+    return one.id, " → ".join(verdicts), against
+
+
+def _measurement_row(one: "ComparedMeasurement") -> tuple[str, ...]:
+    from q36eval.app.dashboard.models.compare import difference_text
     from q36eval.reports.text import number
 
-    return [one.key, number(one.a), number(one.b), *_difference_cells(one.difference)]
+    return one.key, f"{number(one.a)} → {number(one.b)}", difference_text(one.difference, one.unit)
 
 
 def _judged(result: "CriterionResult | None") -> str:
-    """The verdict with the figure that it was given on, in the margin's own terms."""
-    from q36eval.reports.text import figure_text, verdict_text
+    from q36eval.reports.text import verdict_text
 
-    if result is None:
-        return "not judged"
-    figure = figure_text(result)
-    return verdict_text(result) if figure == "–" else f"{verdict_text(result)} {figure}"
-
-
-def _difference_cells(difference: "PairedDifference | None") -> list[str]:
-    from q36eval.app.dashboard.models.compare import difference_row
-
-    shown = difference_row(difference)
-    return [shown["B against A"], shown["interval"], "–" if difference is None else difference.movement]
+    return "not judged" if result is None else verdict_text(result)
 
 
 def _why_apart(comparison: "Comparison") -> list[str]:
@@ -116,6 +123,6 @@ def _print_flips(comparison: "Comparison", limit: int) -> None:
     for counts in comparison.flips:
         print_plain(flip_words(counts))
     for flip in comparison.flipped[:limit]:
-        print_plain(f"  {flip.way}  {flip.probe}  {flip.group}  {flip.cluster}  {flip.item_key[:12]}")
+        print_plain(f"  {flip.way}  {flip.cluster}  {flip.item_key[:12]}")
     if len(comparison.flipped) > limit:
         print(f"  and {len(comparison.flipped) - limit} more; --json lists all, with both answers")

@@ -83,11 +83,10 @@ def unpaired(comparison: Comparison) -> list[str]:
 
 def _change(difference: PairedDifference | None, unit: str | None) -> str:
     """Where B moved against A, by how much, within which interval, over how many clusters."""
-    cells = difference_row(difference)
     if difference is None:
         return "not paired"
-    by = f"{cells['B against A']}{'' if difference.ratio or unit is None else f' {unit}'}"
-    return f"{cells['moved']}: {by} {cells['interval']}, {cells['paired clusters']} clusters"
+    by = difference_text(difference, unit)
+    return f"{MOVED_WORDS[difference.movement]}: {by}, {difference.clusters} clusters"
 
 
 def titled(key: str) -> str:
@@ -114,18 +113,15 @@ def _figure(result: CriterionResult | None) -> str:
     return "–" if result is None else figure_text(result)
 
 
-def difference_row(difference: PairedDifference | None) -> dict[str, str]:
-    """B against A, its interval, where it moved and over how many clusters."""
+def difference_text(difference: PairedDifference | None, unit: str | None) -> str:
+    """B against A with its interval: a difference of shares in points, a ratio as a factor."""
     if difference is None:
-        return {"B against A": "–", "interval": "–", "moved": "–", "paired clusters": "–"}
+        return "–"
+    points = unit == "fraction" and not difference.ratio
     sign = "×" if difference.ratio else "+" if difference.effect > 0 else ""
     bounds = difference.effect_interval
-    return {
-        "B against A": f"{sign}{number(difference.effect)}",
-        "interval": f"[{number(bounds.lower)}, {number(bounds.upper)}]",
-        "moved": MOVED_WORDS[difference.movement],
-        "paired clusters": str(difference.clusters),
-    }
+    by, lower, upper = (number(100 * x if points else x) for x in (difference.effect, bounds.lower, bounds.upper))
+    return f"{sign}{by} [{lower}, {upper}]{' points' * points}"
 
 
 def differing_rows(comparison: Comparison) -> list[dict[str, str]]:

@@ -94,8 +94,8 @@ def test_criteria_stand_side_by_side_also_those_of_one_policy_alone(history: His
     assert (tools.a and tools.a.verdict, tools.b and tools.b.verdict) == ("FAIL", "PASS")
     assert (tools.turned, tools.movement) == (True, "better")
     shown = commands.q36eval("history", "compare", a.id, b.id, state=tmp_path).stdout
-    (line,) = [line for line in shown.splitlines() if line.strip().startswith("tools")]
-    assert line.split()[:2] == ["tools", "better"], "a count needs no pairing, in the terminal either"
+    lines = shown.partition("Better in B:")[2].splitlines()
+    assert ["tools", "FAIL", "→", "PASS"] in [line.split()[:4] for line in lines], "in the terminal too"
     assert "not judged" in shown
     assert "policy: " in shown
 
