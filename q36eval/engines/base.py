@@ -381,6 +381,9 @@ class Engine(ABC):
     scores: Scores = "states"
     """What is left unmeasured where it gives no states: a divergence, and whatever else needs all logits."""
 
+    why_no_scores: str = ""
+    """What came of asking for a prompt's log-probabilities, where it gives nothing."""
+
     deterministic: bool = False
     """Whether the same batches give the same numbers bit for bit, whenever they are computed."""
 

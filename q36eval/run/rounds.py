@@ -183,7 +183,8 @@ def _leave_out_unscored(engine: Engine, works: Sequence[Work], sink: Sink) -> No
     """Drop the divergence where its logits cannot be had."""
     for work in works:
         if work.probe.name is ProbeName.KL and engine.scores != "states":
-            work.items, work.failed = [], NO_LOG_PROBS if engine.scores == "nothing" else LIKELIEST_ALONE
+            seen = f" (tried: {engine.why_no_scores})" * bool(engine.why_no_scores)
+            work.items, work.failed = [], NO_LOG_PROBS + seen if engine.scores == "nothing" else LIKELIEST_ALONE
             sink.add_failure(ProbeFailure(probe=work.probe.name, reason=work.failed, kind="unmeasurable"))
 
 

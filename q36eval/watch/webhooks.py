@@ -20,6 +20,7 @@ from urllib.parse import urlsplit
 import httpx
 from standardwebhooks.webhooks import Webhook
 
+from q36eval.deadline import within
 from q36eval.errors import UsageError
 from q36eval.watch.incidents import Event
 from q36eval.watch.store import Delivery, Store
@@ -128,9 +129,11 @@ class Courier:
         Raises:
             StorageError: what became of them cannot be kept; they are tried again.
         """
-        taken = 0
+        taken, bad = 0, set[str]()
         for one in self._store.due(time.time() if now is None else now):
-            problem = self._sent(one)
+            # who did not take one keeps nobody else waiting for the next
+            problem = "its receiver did not take the one before" if one.target in bad else self._sent(one)
+            bad |= {one.target} if problem is not None else set()
             moment = time.time() if now is None else now
             pause = min(LONGEST_PAUSE_S, FIRST_PAUSE_S * 2.0**one.attempts) * random.uniform(0.5, 1.5)
             result = "delivered" if problem is None else "given_up" if moment - one.made > GIVEN_UP_S else "failed"
@@ -156,10 +159,14 @@ class Courier:
         headers["webhook-timestamp"] = str(int(at.timestamp()))
         if self._signing is not None:
             headers["webhook-signature"] = self._signing.sign(one.delivery, at, one.body)
+
+        def status() -> int:
+            """Of the answer; its body is not read."""
+            with self._http.stream("POST", receiver.url, content=one.body.encode(), headers=headers) as answer:
+                return answer.status_code
+
         try:
-            answer = self._http.post(receiver.url, content=one.body.encode(), headers=headers)
-        except (httpx.HTTPError, httpx.InvalidURL) as error:
+            answered = within(TIMEOUT_S, status)
+        except (httpx.HTTPError, httpx.InvalidURL, TimeoutError) as error:
             return f"{receiver.host}: {type(error).__name__}"  # its text may hold the address
-        if answer.status_code >= 300:
-            return f"{receiver.host} answers with status {answer.status_code}"
-        return None
+        return f"{receiver.host} answers with status {answered}" if answered >= 300 else None

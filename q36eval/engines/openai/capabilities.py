@@ -83,6 +83,8 @@ class Capabilities:
     be had (llama.cpp), or to be believed (a vLLM that drafts)."""
     native: bool = False
     """Whether a prompt's log-probabilities are had from SGLang's own page."""
+    why_nothing: str = ""
+    """What the last attempt at a prompt's log-probabilities came to, where none was believed."""
 
 
 def tried(client: Client, server: Server, tokenizer: Any, vocabulary: int, *, briefly: bool = False) -> Capabilities:
@@ -105,8 +107,7 @@ def tried(client: Client, server: Server, tokenizer: Any, vocabulary: int, *, br
         if _drafts(client) is not None:  # a prompt's log-probabilities may be another's then: vLLM's issue 53488
             return replace(can, names_likeliest=not briefly and _names_its_own(client, server, prompt))
         if briefly:
-            scores, top_k, _ = _scoring(client, server, prompt, vocabulary, (FEW,))
-            return replace(can, scores=scores, top_k=top_k)
+            return replace(can, **_scoring(client, server, prompt, vocabulary, (FEW,)))
         can = _scoring_all(client, server, prompt, vocabulary, can)
         return can if can.scores != "nothing" else replace(can, names_likeliest=_names_its_own(client, server, prompt))
     except (RefusedError, NoAnswerError) as error:
@@ -143,13 +144,10 @@ def _scoring_all(
 ) -> Capabilities:
     """The same with what a vLLM gives of a prompt's tokens."""
     sizes = (None, *(size for size in TOP_KS if size < vocabulary))
-    scores, top_k, label_first = _scoring(client, server, prompt, vocabulary, sizes)
-    whole, listed = scores == "all", can.returns_ids and can.counts
+    can = replace(can, **_scoring(client, server, prompt, vocabulary, sizes))
+    whole, listed = can.scores == "all", can.returns_ids and can.counts
     return replace(
         can,
-        scores=scores,
-        top_k=top_k,
-        label_first=label_first,
         gives_few=whole and _gives_few(client, server, prompt, vocabulary),
         takes_lists=whole and listed and _takes_lists(client, server, prompt, vocabulary),
     )
@@ -327,9 +325,10 @@ def _by_counts(client: Client, server: Server, tokenizer: Any) -> None:
 
 def _scoring(
     client: Client, server: Server, prompt: tuple[int, ...], vocabulary: int, sizes: Sequence[int | None]
-) -> tuple[str, int | None, bool]:
-    """What it gives of a prompt's tokens, of how many (the first of `sizes` that it grants, None for all), and whether
-    the prompt's own token comes first."""
+) -> dict[str, Any]:
+    """Fields of `Capabilities`: what it gives of a prompt's tokens, of how many (the first of `sizes` that it grants,
+    None for all), and whether the prompt's own token comes first; or why nothing is believed."""
+    why = ""
     for top_k in sizes:
         requested = -1 if top_k is None else top_k
         in_prompt = partial(prompt_rows, prompt=prompt, first=1, vocabulary=vocabulary, top_k=top_k, label_first=False)
@@ -337,14 +336,16 @@ def _scoring(
         try:
             answer, rows = _asked(client, body_of(server, prompt, 1, prompt_logprobs=requested), prompt, in_prompt)
             _, generated = _asked(client, scoring_next(server, prompt[:-1], vocabulary, top_k), prompt[:-1], after_it)
-        except (RefusedError, NoAnswerError):
+        except (RefusedError, NoAnswerError) as error:
+            why = str(error)
             continue
         if not _alike(rows[-1], generated, top_k):
+            why = "at the prompt's last token they are not those of what the server generates there"
             continue
         entries = answer.choice.prompt_logprobs
         label_first = all(next(iter(entries[at])) == str(prompt[at]) for at in range(1, len(prompt)))
-        return ("all" if top_k is None else "top"), top_k, label_first
-    return "nothing", None, False
+        return {"scores": "all" if top_k is None else "top", "top_k": top_k, "label_first": label_first}
+    return {"why_nothing": why}
 
 
 def _gives_few(client: Client, server: Server, prompt: tuple[int, ...], vocabulary: int) -> bool:

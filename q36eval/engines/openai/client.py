@@ -13,12 +13,14 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Protocol, TypeVar
 from urllib.parse import urlsplit
 
 import httpx
 from pydantic_core import from_json
 
+from q36eval.deadline import within
 from q36eval.errors import EngineError, UsageError
 
 BASE_URL, API_KEY = "OPENAI_BASE_URL", "OPENAI_API_KEY"
@@ -185,7 +187,8 @@ class Client:
     ) -> None:
         self.address, self._limits, self._pause, self._meter = address, limits or Limits(), pause, meter
         timeout = httpx.Timeout(self._limits.silence, connect=self._limits.connect, pool=None)
-        headers = {} if address.key is None else {"Authorization": f"Bearer {address.key}"}
+        headers = {"Accept-Encoding": "identity"}  # what is compressed has no bound until it is not
+        headers |= {} if address.key is None else {"Authorization": f"Bearer {address.key}"}
         connections = httpx.Limits(max_connections=None, max_keepalive_connections=None)
         self._http = httpx.Client(timeout=timeout, headers=headers, limits=connections)
         self._lock = threading.Lock()
@@ -246,7 +249,7 @@ class Client:
             self._count_attempt()
             wait: float | None = None
             try:
-                content = self._content(method, url, body)
+                content = within(self._limits.answer, partial(self._content, method, url, body))
                 value = read(content.decode("utf-8") if is_text else _json(content))
             except RefusedError:
                 self._succeeded()
@@ -261,6 +264,9 @@ class Client:
                 last = str(error)
                 self._failed(counts=False, unsound="")
                 continue
+            except TimeoutError:
+                last = f"the answer was not whole after {self._limits.answer:.0f} s"
+                self._failed(unsound=last)
             except (MalformedError, httpx.HTTPError, UnicodeDecodeError) as error:
                 last = self._hidden(f"{type(error).__name__.removesuffix('Error')}: {error}".rstrip(": "))
                 self._failed(unsound="" if isinstance(error, httpx.ConnectError | httpx.ConnectTimeout) else last)
@@ -322,11 +328,15 @@ class Client:
         deadline, parts, size = began + self._limits.answer, [], 0
         most = min(self._limits.answer_bytes, expected_bytes(body, self.vocabulary))
         with self._responding(method, url, body) as response:
+            if encoding := response.headers.get("content-encoding"):
+                raise MalformedError(
+                    f"the answer is compressed ({encoding[:SAID_CHARACTERS]}), which was not asked for"
+                )
             for part in response.iter_bytes():
                 size += len(part)
                 parts.append(part)
                 if time.monotonic() > deadline:
-                    raise MalformedError(f"the answer was not whole after {self._limits.answer:.0f} s")
+                    raise TimeoutError
                 if size > most:
                     raise TooLongError(f"more than {most:,} bytes came, and the answer to what was asked has fewer")
         content = b"".join(parts)
@@ -409,5 +419,5 @@ def _retry_after(value: str | None) -> float | None:
         pass
     try:
         return max(0.0, email.utils.parsedate_to_datetime(value).timestamp() - time.time())
-    except ValueError:
+    except (ValueError, OverflowError):
         return None

@@ -80,6 +80,7 @@ class OpenAIEngine(Engine):
         self._concurrency = settings.batch_rows or CONCURRENCY
         self.device = settings.device
         self.scores: Scores = {"all": "states", "top": "likeliest"}.get(there.can.scores, "nothing")  # type: ignore[assignment]
+        self.why_no_scores = there.can.why_nothing
         self.identity = identity_at(there, settings)
         self._stop_ids = end_ids(configured_end(hold(settings.folder)), self.tokenizer)
 

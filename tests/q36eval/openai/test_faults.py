@@ -1,6 +1,8 @@
 """Every fault between client and server: no wrong answer is counted, nothing is lost or doubled, the rest is exit 4."""
 
+import gzip
 import json
+import math
 import socket
 import threading
 import time
@@ -57,13 +59,17 @@ def _thinner(choice: dict[str, Any]) -> None:
         choice["token_ids"] = [10**6, *choice["token_ids"][1:]]
 
 
-def _heavier(choice: dict[str, Any]) -> None:
+def _heavier(added: float) -> Callable[[dict[str, Any]], object]:
     """Log-probabilities that are none."""
-    if choice.get("prompt_logprobs"):
-        for entry in choice["prompt_logprobs"][-1].values():
-            entry["logprob"] += 0.5
-    else:
-        choice["finish_reason"] = "abort"
+
+    def change(choice: dict[str, Any]) -> None:
+        if choice.get("prompt_logprobs"):
+            for entry in choice["prompt_logprobs"][-1].values():
+                entry["logprob"] += added
+        else:
+            choice["finish_reason"] = "abort"
+
+    return _choice(change)
 
 
 CHANGES: dict[str, Callable[[dict[str, Any]], object]] = {
@@ -78,7 +84,9 @@ CHANGES: dict[str, Callable[[dict[str, Any]], object]] = {
     "shifted": _choice(_shifted),
     "a position missing": _choice(_fewer),
     "a token missing": _choice(_thinner),
-    "no distribution": _choice(_heavier),
+    "no distribution": _heavier(0.5),
+    "not numbers": _heavier(math.nan),
+    "huge": _heavier(1e30),
     "another model": lambda answer: answer.update(model="gpt-oss"),
 }
 """Faults of what is said, as changes of the answer."""
@@ -94,6 +102,8 @@ WIRE = (
     "500",
     "503",
     "answer to another prompt",
+    "compressed",
+    "hints without end",
 )
 """Faults of how it is said."""
 
@@ -155,7 +165,13 @@ class Faulty(Handler):
             data = b"<html>upstream timed out</html>"
         elif fault == "answer to another prompt":
             data = self.trouble.foreign
+        elif fault == "compressed":
+            data = gzip.compress(gzip.compress(data))
+        elif fault == "hints without end":
+            self._drip(b"HTTP/1.1 103 Early Hints\r\n\r\n" * 1000)
         self.send_response(status)
+        if fault == "compressed":
+            self.send_header("Content-Encoding", "gzip, gzip")
         self.send_header("Content-Length", str(len(data)))
         if status >= 400:
             self.send_header("Retry-After", self.trouble.retry_after)
@@ -237,7 +253,7 @@ def content_of(result: Scored | Generated) -> object:
 @pytest.mark.long
 @pytest.mark.parametrize("fault", [*WIRE, *(name for name in CHANGES if name != OTHER_MODEL)])
 def test_a_fault_that_passes_changes_nothing(fresh: Through, fault: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    if fault == "dripping":
+    if fault in ("dripping", "hints without end"):
         monkeypatch.setattr(fresh.engine._client, "_limits", DRIPPING)  # type: ignore[attr-defined]
     fresh.trouble.fault = fault
     scored, answered = asked(fresh)
@@ -300,6 +316,7 @@ def asked_once(client: Client) -> Any:
         ("429", "7", Limits(attempts=4), 7.0),
         ("503", "Sun, 01 Jan 2090 00:00:00 GMT", Limits(attempts=2, longest_wait=20.0, first_pause=0.0), 20.0),
         ("500", "soon", Limits(attempts=41, longest_pause=4.0), 0.0),
+        ("503", f"Mon, 01 Jan {10**20} 00:00:00 GMT", Limits(attempts=2, first_pause=0.0), 0.0),
     ],
 )
 def test_pauses_are_what_the_server_wants_and_drawn_ones_that_grow_to_a_limit(

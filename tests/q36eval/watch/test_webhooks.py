@@ -1,6 +1,7 @@
 """Deliveries to a real receiver: signed, repeated until taken under one id, and no secret in what is logged."""
 
 import json
+import time
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from http.server import BaseHTTPRequestHandler
@@ -11,6 +12,7 @@ import pytest
 from standardwebhooks.webhooks import Webhook, WebhookVerificationError
 
 from q36eval.errors import UsageError
+from q36eval.watch import webhooks
 from q36eval.watch.incidents import Event, EventKind
 from q36eval.watch.store import Store
 from q36eval.watch.webhooks import SECRET, SLACK, Courier, Receiver, payload, post, receivers
@@ -33,6 +35,10 @@ class Taking(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         content = self.rfile.read(int(self.headers["Content-Length"]))
         self.got.append((self.path, dict(self.headers), content))
+        while self.answers and self.answers[0] == 103:  # hints until the test is over
+            self.send_response_only(103)
+            self.end_headers()
+            time.sleep(0.01)
         self.send_response(self.answers.pop(0) if self.answers else 200)
         self.send_header("Location", "/elsewhere")
         self.send_header("Content-Length", "0")
@@ -95,6 +101,19 @@ def test_slack_reads_a_text_and_who_never_takes_it_is_given_up(tmp_path: Path, t
     assert store.pending() == 1
     courier.deliver(1_000.0 + 8 * 86_400.0)
     assert (store.pending(), store.counts()["webhook", "given_up"]) == (0, 1)
+
+
+def test_a_receiver_without_end_is_left_after_a_deadline(
+    tmp_path: Path, taking: tuple[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url, handler = taking
+    monkeypatch.setattr(webhooks, "TIMEOUT_S", 0.3)
+    handler.answers += [103]
+    log = list[str]()
+    posted(Store(tmp_path), everyone := [Receiver(url, "json")])
+    assert Courier(Store(tmp_path), everyone, log.append).deliver(1_000.0) == 0
+    assert "TimeoutError" in log[0]
+    handler.answers.clear()
 
 
 @pytest.mark.parametrize("secret", ["hushx", "hushž", "whsec_QQ==", "whsec_aHVzaCwgdGhpcyBpcyBhIHNlY3JldA-_"])
