@@ -43,6 +43,9 @@ ESTIMATORS_OF_KIND: dict[MarginKind, tuple[Estimator, ...]] = {
     "max_share": ("maximum",),
 }
 
+_UNBOUNDED: tuple[Estimator, ...] = ("mean", "paired_mean", "perplexity", "ratio")
+"""One unit of these may be worth more than all others, unless its value is bounded; an order statistic's may not."""
+
 LARGEST_RECOVERY = 16.0
 RECOVERY_BISECTION_STEPS = 40
 
@@ -156,6 +159,10 @@ def why_not_measured(clusters: Clusters, estimator: Estimator) -> Reason | None:
     if counts.errored > MAX_ERRORED_SHARE * counts.total:
         errored = f"{counts.errored} of {counts.total} items errored, more than {MAX_ERRORED_SHARE:.0%}"
         return Reason("errored", errored)
+    bounded = clusters.bounds is not None and all(map(math.isfinite, clusters.bounds))
+    if counts.errored and (estimator == "census" or (estimator in _UNBOUNDED and not bounded)):
+        errored = f"{counts.errored} of {counts.total} items errored, and nothing bounds what they would add"
+        return Reason("errored-unbounded", errored)
     if counts.unreadable > MAX_UNREADABLE_SHARE * counts.total:
         unreadable = f"{counts.unreadable} of {counts.total} items have an unreadable answer"
         return Reason("unreadable", f"{unreadable}, more than {MAX_UNREADABLE_SHARE:.0%}")

@@ -9,7 +9,17 @@ import pytest
 from q36eval.gate import CriterionVerdict, GateReport, Policy, SignOff, decide
 from q36eval.gate.headroom import times_the_items
 from q36eval.records import Counts, Lane, Measurement, ProbeFailure, ProbeName, Verdict
-from tests.q36eval.gate.evidence import accuracy, census, divergence, only, small_evidence, small_policy
+from tests.q36eval.gate.evidence import (
+    FINITE,
+    accuracy,
+    census,
+    divergence,
+    measurement,
+    only,
+    small_evidence,
+    small_policy,
+)
+from tests.q36eval.stats.evidence import items
 
 N = 200
 
@@ -119,6 +129,15 @@ def test_unfit_figures_are_not_measured() -> None:
     twice = decide(small_policy(), [*good, accuracy([0] + [1] * (N - 1), [1] * N)])
     assert result(twice, "mmlu").code == "figures-differ"
     assert decide(small_policy(), [*good, good[0]]).verdict is Verdict.PASS
+
+
+def test_one_error_of_unbounded_worth_is_not_measured_and_no_open_verdict() -> None:
+    fine = [0.2] * 399 + [0.0]  # of 200 tokens each: a tenth of the margin
+    for error, code in (([0] * 400, ""), ([0] * 399 + [200], "errored-unbounded")):
+        clusters = items(fine, units=[200 - n for n in error], bounds=None, errored=error)
+        kl = measurement(ProbeName.KL, "kl_divergence", clusters, "mean")
+        report = decide(only("max_value", 0.01), [FINITE, kl])
+        assert (report.criteria[0].code, report.exit_code) == ((code, 4) if code else ("inside-margin", 0))
 
 
 def with_margins(mmlu: float, tools: float, **changes: object) -> Policy:
