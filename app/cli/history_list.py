@@ -8,8 +8,10 @@ import typer
 
 from q36eval.app.cli.options import JsonOption, open_history, print_json
 from q36eval.app.targets import kept_name
+from q36eval.config.paths import Paths
 from q36eval.errors import ExitCode, UsageError
 from q36eval.inert_text import plain
+from q36eval.locks import is_held
 from q36eval.records import Verdict, branch_title
 
 if TYPE_CHECKING:
@@ -151,7 +153,10 @@ def _took(run: "RunSummary") -> str:
 def _verdict(run: "RunSummary") -> str:
     """What a person must know of a run at a glance: where it stands, or what came out."""
     if run.verdict is None:
-        return "measured" if run.state.value == "finished" and run.policy is None else run.state.value
+        lock = Paths.default().run_lock(run.id)
+        killed = run.state.value == "running" and lock.exists() and not is_held(lock)
+        done = run.state.value == "finished" and run.policy is None
+        return "killed" if killed else "measured" if done else run.state.value
     verdict = "NOT MEASURED" if run.exit_code == ExitCode.NOT_MEASURED else run.verdict
     more = " waived" if run.waived else ""
     more += " unsigned" if run.awaiting_sign_off else ""

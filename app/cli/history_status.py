@@ -45,6 +45,8 @@ def status(
         if len(keys) != 1:
             raise UsageError("option-missing", "Name one branch with --branch, and --family where several have it.")
         history.archive(*keys[0], owner or "", reason or "", archived=archive)
+    elif owner or reason:
+        raise UsageError("option-missing", "Say with --archive or --restore what --owner and --reason are for.")
     known = Standings(history, datetime.now(UTC))
     rows = in_order(known.of(row.key) for row in known.all() if family in (None, row.of.family))
     families = {one: [row for row in rows if row.of.family == one] for one in sorted({row.of.family for row in rows})}

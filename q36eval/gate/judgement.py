@@ -8,6 +8,7 @@ from q36eval.gate.competence import Remaining, compares_answers, remaining
 from q36eval.gate.noise import NoiseFloor, below_floor
 from q36eval.gate.policy import Criterion
 from q36eval.gate.report import CriterionResult, CriterionVerdict
+from q36eval.metrics import metric_of
 from q36eval.records import Clusters, Estimator, Interval, Measurement, ProbeFailure, Reason
 from q36eval.stats import (
     MAX_ERRORED_SHARE,
@@ -226,6 +227,7 @@ def _blank(criterion: Criterion) -> CriterionResult:
     return CriterionResult(
         **criterion.model_dump(include={"id", "title", "probe", "metric", "slice", "lanes", "tier", "confidence"}),
         margin=criterion.margin,
+        unit=metric_of(criterion.probe, criterion.metric).unit or None,
         verdict=CriterionVerdict.NOT_MEASURED,
         reason="",
     )

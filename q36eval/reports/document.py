@@ -15,7 +15,7 @@ from q36eval.provenance import OPTIONS
 from q36eval.records import Measurement, ProbeFailure, ProbeName, branch_title
 from q36eval.reports import story
 from q36eval.reports.deciding_answers import MOST, DecidingAnswer
-from q36eval.reports.evals_figures import EvalsFigures, effective_lengths, effective_words, recovery_asked
+from q36eval.reports.evals_figures import EvalsFigures, effective_lengths, effective_words, judged_fewer, recovery_asked
 from q36eval.reports.next_step import NOTHING_SINCE, NextStep, Since, next_steps
 from q36eval.reports.size_plot import SizedBranch
 from q36eval.reports.text import (
@@ -224,13 +224,7 @@ class Document:
     def lengths(self) -> tuple[str, ...]:
         """Up to which length of the prompts enough is recovered, and which criteria judge fewer items, in sentences."""
         lengths = effective_lengths(self.evals, recovery_asked(self.report))
-        fewer = (
-            f"{result.name} judges {result.counts.scored:,} items, of the families that the reference can do; the "
-            "figures by task are of all items."
-            for result in self.report.criteria
-            if result.probe is ProbeName.EVALS and result.counts and result.competence and result.competence.left_out
-        )
-        return (*map(effective_words, lengths.values()), *fewer)
+        return (*map(effective_words, lengths.values()), *judged_fewer(self.report))
 
     @property
     def provenance(self) -> tuple[tuple[str, str], ...]:

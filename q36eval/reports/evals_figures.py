@@ -206,6 +206,16 @@ def recovery_asked(report: GateReport) -> dict[str, float]:
     }
 
 
+def judged_fewer(report: GateReport) -> list[str]:
+    """A sentence for every criterion that judges fewer items than the figures by task hold."""
+    return [
+        f"{result.name} judges {result.counts.scored:,} items, of the families that the reference can do; the figures "
+        "by task are of all items."
+        for result in report.criteria
+        if result.probe is ProbeName.EVALS and result.counts and result.competence and result.competence.left_out
+    ]
+
+
 class EvalGroup(Record):
     """One group of tasks. Shares are in [0, 1], recovery is branch / reference; None is not measured."""
 

@@ -3,6 +3,7 @@
 import csv
 import io
 import re
+import shlex
 from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any, NoReturn
@@ -19,7 +20,7 @@ from q36eval.errors import UsageError
 from q36eval.gate.report import CriterionVerdict
 from q36eval.history import BranchKey, RunFilter, RunRecord, RunState, RunSummary
 from q36eval.metrics import ALL
-from q36eval.records import ProbeFailure, Verdict
+from q36eval.records import ProbeName, Verdict
 
 RUNS_OFFERED = 50
 """The newest runs of a branch that are offered to choose from; the address reaches every one."""
@@ -34,12 +35,13 @@ EMPTY = {
 NO_RUN = "There is no run to show yet."
 FIRST_COMMAND = "q36eval gate --branch fp8-head"
 _PAGE = "page_of_the_tab"
+_TITLED = "page_titled"
 
 
 def page_head(page: str, *, titled: bool = True) -> None:
     """The heading of a page, and the title of the browser's tab; every page begins with it. One that is not `titled`
     draws a heading itself, once it knows its subject."""
-    st.session_state[_PAGE] = page
+    st.session_state[_PAGE], st.session_state[_TITLED] = page, titled
     name_tab()
     if titled:
         st.title(page, anchor=False)
@@ -55,6 +57,8 @@ def reader_or_stop() -> Reader:
     """The history to read; where it holds no run, the command that makes one, and the page ends there."""
     reader = Reader(Started.of().source)
     if not reader.exists or not reader.history.summaries(limit=1):
+        if not st.session_state[_TITLED]:
+            st.title(st.session_state[_PAGE], anchor=False)
         st.info(f"{EMPTY.get(st.session_state[_PAGE], NO_RUN)} This gate judges a branch of the sandbox:")
         st.code(FIRST_COMMAND, language=None)
         st.stop()
@@ -204,13 +208,17 @@ def choice(title: str, name: str, options: Sequence[str]) -> str:
     return chosen
 
 
-def nothing_measured(sentence: str, failures: Sequence[ProbeFailure], command: str) -> None:
-    """Why a page is empty, and the command that measures what it would show."""
+def nothing_measured(sentence: str, reader: Reader, run: RunRecord, command: str) -> None:
+    """Why a page is empty, and the command that measures what it would show, where the checkpoint's files allow it."""
     st.warning(sentence)
-    for failure in failures:
+    for failure in reader.history.failures(run.id):
         st.text(line(f"{failure.probe} {failure.words}"))
+    criteria = () if run.report is None else run.report.criteria
+    if any(one.probe is ProbeName.WEIGHTS and one.verdict is CriterionVerdict.FAIL for one in criteria):
+        st.page_link("views/run.py", label="The files themselves fail: see what to mend.", query_params={"run": run.id})
+        return
     st.caption("This measures it:")
-    st.code(line(command), language=None)
+    st.code(f"q36eval {command} --branch {line(shlex.quote(run.branch))}", language=None)
 
 
 _FIGURE = re.compile(r"[-+0-9.,eE %\[\]()]*")

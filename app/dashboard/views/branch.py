@@ -31,6 +31,8 @@ def draw() -> None:
             st.badge(label(chip), color=colour)
         st.caption(policies_words(row))
     st.text(line(row.why))
+    if row.apart:
+        st.text(line(f"Not on the overview: {row.apart}"))
     _draw_decisions(row, now)
     st.subheader(f"The newest of {row.of.runs:,} runs", anchor=False)
     blessed = None if row.blessing is None else row.blessing.run_id

@@ -1,7 +1,5 @@
 """Canaries: fixed prompts, rates, margins, and what reference and branch answered, side by side, as raw text."""
 
-import shlex
-
 import streamlit as st
 
 from q36eval.app.dashboard.drawing.items import draw_item
@@ -55,8 +53,7 @@ def draw() -> None:
     verdict_badge(run.verdict)
     items = reader.items(run, ProbeName.CANARIES)
     if not items:
-        command = f"q36eval canaries --branch {shlex.quote(run.branch)}"
-        nothing_measured("No canary was evaluated in this run.", reader.history.failures(run.id), command)
+        nothing_measured("No canary was evaluated in this run.", reader, run, "canaries")
         return
     figures = CanaryRun.of(reader.measurements(run), items)
     st.text(line(must_pass_words(figures)))

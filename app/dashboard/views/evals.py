@@ -1,7 +1,5 @@
 """Evals: what a run's branch kept of the reference's scores, by task and by length, and every answer that flipped."""
 
-import shlex
-
 import streamlit as st
 
 from q36eval.app.dashboard.drawing.items import draw_item
@@ -35,7 +33,7 @@ from q36eval.app.figures.evals import (
 )
 from q36eval.history import RunRecord
 from q36eval.records import ProbeName
-from q36eval.reports.evals_figures import EvalsFigures, effective_lengths, effective_words, recovery_asked
+from q36eval.reports.evals_figures import EvalsFigures, effective_lengths, effective_words, judged_fewer, recovery_asked
 from q36eval.reports.plots import RECOVERY
 
 FLIPS_PER_PAGE = 25
@@ -49,15 +47,19 @@ def draw() -> None:
     verdict_badge(run.verdict)
     figures = EvalsFigures(reader.measurements(run))
     if not figures.measured:
-        command = f"q36eval evals --branch {shlex.quote(run.branch)}"
-        nothing_measured("No item of the evals was scored in this run.", reader.history.failures(run.id), command)
+        nothing_measured("No item of the evals was scored in this run.", reader, run, "evals")
         return
     _draw_groups(figures, run)
     _draw_flips(reader, run)
 
 
 def _draw_groups(figures: EvalsFigures, run: RunRecord) -> None:
-    st.caption("The same items for reference and branch. Recovery is the branch's score over the reference's.")
+    st.caption(
+        "The same items for reference and branch. Recovery is the branch's score over the reference's, with an "
+        "interval of its own: a criterion tests the loss against its margin, and its interval may differ."
+    )
+    for sentence in [] if run.report is None else judged_fewer(run.report):
+        st.text(line(sentence))
     groups = figures.groups()
     drawn = Plot(recovery_points(groups, run.report), RECOVERY)
     table(group_rows(figures), "Score, recovery and flips by group", f"evals {run.id}", drawn)

@@ -51,7 +51,7 @@ def _draw_others(rows: list[BranchStanding]) -> None:
     """What history holds besides release candidates: rounds of watch, inspections, archived branches."""
     if not rows:
         return
-    with st.expander(f"{len(rows)} others, which are not release candidates"):
+    with st.expander(f"Not release candidates: {len(rows)}"):
         for row in page_of(rows, OTHERS_PER_PAGE, "others_page"):
             branch, why = st.columns((1, 2), vertical_alignment="center")
             asked = {"branch": row.of.branch, "family": row.of.family}
