@@ -108,15 +108,15 @@ def options(command: str) -> set[str]:
     return {name for parameter in COMMANDS[command].params for name in (*parameter.opts, *parameter.secondary_opts)}
 
 
-def test_every_command_and_every_option_has_help() -> None:
-    without = [name for name, command in COMMANDS.items() if not (command.help or "").strip()]
-    without += [
-        f"{name} {parameter.name}"
-        for name, command in COMMANDS.items()
-        for parameter in command.params
-        if getattr(parameter, "opts", [""])[0].startswith("-") and not (getattr(parameter, "help", "") or "").strip()
-    ]
-    assert without == []
+def test_every_command_and_option_has_help_that_names_existing_options_alone() -> None:
+    """Options of that command, or of the one before them in the same back quotes."""
+    problems = []
+    for name, command in COMMANDS.items():
+        for text in (command.help, *(getattr(each, "help", "") for each in command.params)):
+            named = re.findall(r"(?:`(?:q36eval )?([a-z][a-z -]*) )?(?<![\w-])(--[a-z][a-z-]*)", text or "")
+            others = [other for other, option in named if option not in options(f"q36eval {other}" if other else name)]
+            problems += [f"{name}: {text}"] if others or not (text or "").strip() else []
+    assert problems == []
 
 
 @pytest.mark.parametrize("name", NAMES)

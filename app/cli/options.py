@@ -69,12 +69,10 @@ SuiteOption = Annotated[
     str | None,
     typer.Option(
         "--suite",
-        help="A shipped suite or a .yaml file, with =DIR if its data was frozen with --out; the family's by default.",
+        help="A shipped suite or a .yaml file, with =DIR for data of `data freeze --out DIR`; the family's by default.",
         metavar="NAME|FILE[=DIR]",
     ),
 ]
-
-
 PolicyOption = Annotated[
     str | None,
     typer.Option(help="Policy name or file; the suite's or the family's by default.", metavar="NAME|FILE"),

@@ -8,9 +8,9 @@ import typer
 from q36eval.app.cli.engine_options import BaseUrl, ServedModel, check_engine
 from q36eval.app.cli.one_probe import run_body
 from q36eval.app.cli.options import (
+    CHECKPOINT,
     FamilyOption,
     JsonOption,
-    OneBranch,
     Quiet,
     load_policy,
     note,
@@ -34,20 +34,22 @@ SERVED_POLICY = "served"
 
 
 def served(
-    branch: OneBranch,
+    branch: Annotated[
+        str, typer.Option("--branch", help="Branch name, ./folder or Hub name; for a GGUF its original.", **CHECKPOINT)
+    ],
     base_url: BaseUrl = None,
     served_model: ServedModel = None,
     family: FamilyOption = None,
     policy: Annotated[
         str,
         typer.Option(
-            help="Policy name or file; of it the criteria of the probe served.",
+            help="Policy name or file; only its criteria of the probe served are evaluated.",
             metavar="NAME|FILE",
         ),
     ] = SERVED_POLICY,
     against: Annotated[
         str | None,
-        typer.Option(help="Address of a second server of the same weights, started otherwise.", metavar="URL"),
+        typer.Option(help="Address of a second server of the same weights with other settings.", metavar="URL"),
     ] = None,
     difference: Annotated[
         str, typer.Option(help="What is different about the second server, in your words.", metavar="TEXT")
@@ -61,10 +63,10 @@ def served(
             metavar="SHARE",
         ),
     ] = None,
-    items: Annotated[int, typer.Option(help="Prompts of every comparison.", min=1, metavar="N")] = 64,
-    concurrency: Annotated[int, typer.Option(help="Requests under way at once under load.", min=2, metavar="N")] = 64,
+    items: Annotated[int, typer.Option(help="Prompts of each comparison.", min=1, metavar="N")] = 64,
+    concurrency: Annotated[int, typer.Option(help="Concurrent requests under load.", min=2, metavar="N")] = 64,
     pressure_tokens: Annotated[
-        int, typer.Option(help="Send at most so many tokens to fill the server's KV cache.", min=0, metavar="TOKENS")
+        int, typer.Option(help="Send at most this many tokens to fill the server's KV cache.", min=0, metavar="TOKENS")
     ] = 2_000_000,
     as_json: JsonOption = False,
 ) -> int:

@@ -1,4 +1,4 @@
-"""`q36eval watch`: a deployment asked a little at a time, for as long as it serves."""
+"""`q36eval watch`: a deployment is evaluated with a few requests at a time, as long as it serves."""
 
 import json
 import os
@@ -38,7 +38,7 @@ def watch(
     branch: Annotated[
         str | None,
         typer.Option(
-            help="Branch that is served, or a folder with its tokenizer and configuration.",
+            help="Branch that is served, or a folder with its tokenizer and configuration; for a GGUF its original.",
         ),
     ] = None,
     base_url: BaseUrl = None,
@@ -51,16 +51,16 @@ def watch(
     every: Annotated[
         str | None, typer.Option(help="Time between two rounds: 90s, 15m, 2h; 15m by default.", metavar="TIME")
     ] = None,
-    once: Annotated[bool, typer.Option("--once", help="Make one round and leave, for cron and timers.")] = False,
+    once: Annotated[bool, typer.Option("--once", help="Run one round and exit, for cron and timers.")] = False,
     metrics_port: Annotated[
         int | None,
         typer.Option(help="Serve /metrics, /healthz and /readyz at this port; 0 takes a free one.", min=0, max=65535),
     ] = None,
     metrics_host: Annotated[
-        str, typer.Option(help="Address that these pages are served at.", metavar="ADDRESS")
+        str, typer.Option(help="Network address on which these pages are served.", metavar="ADDRESS")
     ] = "127.0.0.1",
     recalibrate: Annotated[
-        bool, typer.Option("--recalibrate", help="Begin a new baseline: the deployment changed, and is good.")
+        bool, typer.Option("--recalibrate", help="Start a new baseline, after a change that you wanted.")
     ] = False,
     as_json: JsonOption = False,
 ) -> int:
@@ -68,7 +68,7 @@ def watch(
 
     The first rounds are the baseline; required prompts, fresh variants, log-probabilities and repeated requests are
     compared with it, within a budget. Each round is kept in history. Exit codes of --once: 0 PASS, 1 FAIL (a confirmed
-    incident), 2 usage, 3 INCONCLUSIVE, 4 not measured. SIGTERM ends the service with 0.
+    incident), 2 usage, 3 INCONCLUSIVE, 4 not measured. SIGTERM ends the service with exit code 0.
     """
     from q36eval.interrupts import Terminated
     from q36eval.provenance import provenance

@@ -76,7 +76,7 @@ class EngineOptions:
     what the engine that has it (`Engine.options`) does with it.
     """
 
-    kind: str = _option(IN_PROCESS, "Engine that answers for the branch.", "KIND", flag="--engine")
+    kind: str = _option(IN_PROCESS, "Engine: in-process, vllm, or openai for a server.", "KIND", flag="--engine")
     """A key of `q36eval.engines.opening.KINDS`."""
     device: str = _option("cpu", "cpu, or a GPU such as cuda:0.", "DEVICE", flag="--device")
     kv_cache_dtype: str | None = _option(
@@ -91,7 +91,7 @@ class EngineOptions:
     """What keys and values are stored in; None is what the checkpoint declares."""
     base_url: str | None = _option(
         None,
-        "Address of the server, with --engine openai; OPENAI_BASE_URL by default. A key goes into OPENAI_API_KEY.",
+        "Address of an OpenAI-compatible server; OPENAI_BASE_URL by default. A key is read from OPENAI_API_KEY.",
         "URL",
         flag="--base-url",
         of_branch=True,
