@@ -48,11 +48,11 @@ class Exposed:
 
         verdict = newest.get("verdict")
         verdicts = {each: each == verdict for each in VERDICTS.values()} if verdict else {}
-        yield gauge("q36eval_verdict", "1 for the verdict of the newest round.", _by("verdict", verdicts))
-        yield gauge("q36eval_metric_value", "Newest figure.", _values(newest))
-        yield gauge("q36eval_metric_bound", "What a figure is held against.", _bounds(newest))
+        yield gauge("q36eval_verdict", "1 for the verdict of the newest measured round.", _by("verdict", verdicts))
+        yield gauge("q36eval_metric_value", "Newest figure; evidence of 1 opens an incident.", _values(newest))
+        yield gauge("q36eval_metric_bound", "Bound that the figure is compared with.", _bounds(newest))
         for name, at in {"success": newest.get("success_at"), "round": newest.get("at")}.items():
-            meaning = "End of the newest round of that kind."
+            meaning = "End of the newest round; success: of one that measured enough."
             yield gauge(f"q36eval_last_{name}_timestamp_seconds", meaning, _single(at))
         yield gauge("q36eval_interval_seconds", "Planned time between two rounds.", _single(deployment.every_s))
         yield counter("q36eval_rounds", "Rounds by result.", _by("result", counted("rounds", RESULTS)))
@@ -69,24 +69,24 @@ class Exposed:
         holds["confirmed"] = state.phase is Phase.CONFIRMED
         yield gauge("q36eval_incident_state", "1 for the state that holds.", _by("state", holds))
         opened = 0.0 if state.incident is None else state.incident.opened.timestamp()
-        yield gauge("q36eval_incident_opened_timestamp_seconds", "When the incident was opened.", _single(opened))
+        yield gauge("q36eval_incident_opened_timestamp_seconds", "Start of the open incident, else 0.", _single(opened))
         transitions = counted("incidents", TRANSITIONS)
         yield counter("q36eval_incidents", "Transitions of incidents.", _by("event", transitions))
         taken = counted("webhook", TAKEN)
-        yield counter("q36eval_webhook_deliveries", "Attempts at deliveries.", _by("result", taken))
+        yield counter("q36eval_webhook_deliveries", "Deliveries by result.", _by("result", taken))
         for name, meaning, value in (
             (
                 "calibration_rounds_remaining",
-                "Rounds until the baseline stands.",
+                "Rounds until the baseline is complete; no alarm before.",
                 remaining_rounds(state, deployment.alarm),
             ),
-            ("backoff_seconds", "For how long the server is let alone.", watch.backoff_s),
-            ("endpoint_up", "1 where the endpoint answered.", watch.endpoint_up),
-            ("endpoint_latency_ratio", "Time per token over its baseline.", watch.gauge.latency_ratio),
-            ("history_reachable", "1 where history answers.", watch.spool.reachable),
+            ("backoff_seconds", "Seconds until the server may be asked again; usually 0.", watch.backoff_s),
+            ("endpoint_up", "1 if the endpoint answered in the newest round.", watch.endpoint_up),
+            ("endpoint_latency_ratio", "Time per token divided by its baseline.", watch.gauge.latency_ratio),
+            ("history_reachable", "1 if the newest attempt to write history succeeded.", watch.spool.reachable),
             ("spool_rounds", "Finished rounds that history lacks.", store.spooled()),
-            ("spool_rounds_limit", "At so many nothing is asked.", deployment.spool_rounds),
-            ("webhook_pending", "Deliveries nobody has taken.", store.pending()),
+            ("spool_rounds_limit", "At this number of rounds nothing is requested.", deployment.spool_rounds),
+            ("webhook_pending", "Deliveries that no receiver has accepted.", store.pending()),
         ):
             yield gauge(f"q36eval_{name}", meaning, _single(value))
         told = {"version": self._version, "policy": watch.setting.policy.name}
