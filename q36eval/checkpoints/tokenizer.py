@@ -29,11 +29,13 @@ def load_tokenizer(folder: Path | HeldFolder) -> Any:
     """The tokenizer of a checkpoint folder, from its files as they were opened; nothing of them is executed.
 
     Raises:
+        UsageError: it is a GGUF alone.
         CorruptCheckpointError: it is missing or cannot be read.
     """
     from transformers import AutoTokenizer
 
     held = hold(folder)
+    _check_texts(held)
     _check_added(held)
     try:
         with held.small_files() as place:
@@ -46,6 +48,15 @@ def load_tokenizer(folder: Path | HeldFolder) -> Any:
         raise CorruptCheckpointError(
             "tokenizer-unreadable", f"{held.path} has no tokenizer that can be read: {one_line(error)}."
         ) from error
+
+
+def _check_texts(held: HeldFolder) -> None:
+    if isinstance(held, HeldGguf) and held.texts is None:
+        raise UsageError(
+            "reference-required",
+            f"{held.path} is measured through its original's tokenizer: name the original with --reference, or as "
+            "--branch where a server answers.",
+        )
 
 
 MOST_ADDED = 2**16
@@ -79,11 +90,7 @@ def tokenizer_rules(folder: str | Path | HeldFolder) -> dict[str, Any]:
         CorruptCheckpointError: a file is malformed, or the tokenizer is of a kind whose rules cannot be compared.
     """
     held = hold(folder)
-    if isinstance(held, HeldGguf) and held.texts is None:
-        raise UsageError(
-            "reference-required",
-            f"{held.path} is measured through its reference's tokenizer: name that with --reference.",
-        )
+    _check_texts(held)
     if not {"tokenizer.json", *SLOW_TOKENIZER_FILES} & {*held.files}:
         raise UsageError(
             "tokenizer-missing",
