@@ -12,6 +12,8 @@ from q36eval.records import Verdict
 from q36eval.reports.size_plot import SizedBranch
 
 KL = "kl.kl_divergence[all]"
+LOOKED_AT = 20
+"""Newest runs of each other branch."""
 
 
 @dataclass(frozen=True)
@@ -30,7 +32,7 @@ def family_sizes(history: History, run: RunRecord) -> Sizes:
         return Sizes()
     branches, left_out = [], {}
     for name in sorted({of.branch for of in history.branches() if of.family == run.family}):
-        points = [base] if name == run.branch else _judged(history, run.family, name)
+        points = [base] if name == run.branch else _judged(history, run.family, name, newest=LOOKED_AT)
         why = "no gate measured its KL"
         for point in points:
             found = _compared(history, run, base, point)
@@ -43,9 +45,10 @@ def family_sizes(history: History, run: RunRecord) -> Sizes:
     return Sizes(tuple(branches), left_out)
 
 
-def _judged(history: History, family: str, branch: str) -> list[SeriesPoint]:
-    """The KL of each gate of a branch, the newest first."""
-    return [point for point in history.metric_series(branch, family, [KL])[::-1] if point.run.verdict is not None]
+def _judged(history: History, family: str, branch: str, newest: int | None = None) -> list[SeriesPoint]:
+    """The KL of each gate among so many runs of a branch, the newest first."""
+    series = history.metric_series(branch, family, [KL], newest)
+    return [point for point in series[::-1] if point.run.verdict is not None]
 
 
 def _compared(history: History, run: RunRecord, base: SeriesPoint, point: SeriesPoint) -> SizedBranch | str:

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from functools import lru_cache
 
 from q36eval.gate.blessed_run import against_blessed, measured
 from q36eval.gate.competence import Remaining, compares_answers, remaining
@@ -19,6 +20,9 @@ from q36eval.stats import (
     unseen_share,
     why_untrusted,
 )
+
+_margin_test = lru_cache(maxsize=256)(margin_test)
+"""By all that it hangs on: a page decides one run several times, with and without a waiver or a signature."""
 
 LEAST_CLUSTERS = 30
 """The mean of lognormal divergences (sigma 1.2) lies above a 97.5 % bound from 8 of them 9 times in 100, from 40 5."""
@@ -125,7 +129,7 @@ def _tested(
         reason, infrastructure = problem
         return _because(described, reason, infrastructure=infrastructure)
     try:
-        test = margin_test(
+        test = _margin_test(
             _evidence(measurement),
             measurement.estimator,
             criterion.margin,
