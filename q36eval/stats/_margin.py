@@ -153,6 +153,9 @@ def margin_test(
 
 def why_not_measured(clusters: Clusters, estimator: Estimator) -> Reason | None:
     """Why these clusters cannot be judged at all, or None."""
+    malformed = _why_malformed(clusters, estimator)
+    if malformed:
+        return Reason("evidence-malformed", f"its evidence cannot be: {malformed}")
     counts = clusters.counts()
     if counts.scored == 0:
         return Reason("nothing-scored", "no item was scored")
@@ -173,6 +176,23 @@ def why_not_measured(clusters: Clusters, estimator: Estimator) -> Reason | None:
     if estimator != "census" and clusters.bounds is not None and not _inside_bounds(clusters):
         return Reason("out-of-bounds", "values lie outside the bounds that were declared for them")
     return None
+
+
+def _why_malformed(clusters: Clusters, estimator: Estimator) -> str:
+    """What no measurement can hold, in words; empty where there is no such thing."""
+    counted = (clusters.units, clusters.errored, clusters.unreadable or ())
+    values = (clusters.branch, *([] if clusters.reference is None else [clusters.reference]))
+    if any(count < 0 for column in counted for count in column):
+        return "a cluster holds fewer than no items"
+    if not all(weight > 0 and math.isfinite(weight) for weight in clusters.weights or ()):
+        return "a cluster's weight is no positive number"
+    if any(value and not units for column in values for value, units in zip(column, clusters.units, strict=True)):
+        return "a cluster without a scored item has a value"
+    if clusters.names is not None and len({*clusters.names}) < len(clusters.names):
+        return "two clusters have one name"
+    if estimator == "census" and any(value < 0 or value % 1 for value in clusters.branch if math.isfinite(value)):
+        return "a count is no whole number"
+    return ""
 
 
 def _inside_bounds(clusters: Clusters) -> bool:

@@ -140,6 +140,24 @@ def test_one_error_of_unbounded_worth_is_not_measured_and_no_open_verdict() -> N
         assert (report.criteria[0].code, report.exit_code) == ((code, 4) if code else ("inside-margin", 0))
 
 
+@pytest.mark.parametrize(
+    "change",
+    [
+        *({"weights": (1.0,) * 60 + (weight,) * 60} for weight in (0.0, -1.0, math.nan)),
+        {"units": (200,) * 60 + (0,) * 60},
+        {"units": (200,) * 119 + (-200,)},
+        {"names": ("one",) * 120},
+    ],
+)
+def test_evidence_that_cannot_be_is_refused(change: dict[str, object]) -> None:
+    """Half of the documents diverge by ten times the margin; what would hide them passes nothing."""
+    whole = items([0.2] * 60 + [20.0] * 60, units=[200] * 120, bounds=None)
+    found = measurement(ProbeName.KL, "kl_divergence", whole, "mean")
+    found = found.model_copy(update={"clusters": whole.model_copy(update=change)})
+    report = decide(only("max_value", 0.01), [FINITE, found])
+    assert (report.criteria[0].verdict, report.criteria[0].code) == ("NOT_MEASURED", "evidence-malformed")
+
+
 def with_margins(mmlu: float, tools: float, **changes: object) -> Policy:
     """`small_policy` with other margins."""
     old = small_policy().criteria
