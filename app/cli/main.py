@@ -42,6 +42,7 @@ from q36eval.app.cli.streams import tolerant_output
 from q36eval.config.paths import Paths
 from q36eval.errors import ExitCode, Q36Error
 from q36eval.interrupts import Terminated, stoppable
+from q36eval.redaction import redacted
 
 DISK = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES, errno.EPERM, errno.EIO}
 """What a disk answers that is full, read-only, closed to this user or broken."""
@@ -199,8 +200,9 @@ def _record_crash(error: Exception) -> int:
     try:
         log.parent.mkdir(parents=True, exist_ok=True)
         with log.open("a", encoding="utf-8", errors="backslashreplace") as file:
-            file.write(f"--- {datetime.now(UTC).isoformat()} {' '.join(sys.argv)}\n")
-            file.write("".join(traceback.format_exception(error)))
+            log.chmod(0o600)  # what crashed may hold anything
+            told = [f"--- {datetime.now(UTC).isoformat()} {' '.join(sys.argv)}\n", *traceback.format_exception(error)]
+            file.write(redacted("".join(told)))
     except OSError as unwritten:
         details = f"details could not be kept in {log} ({unwritten.strerror})"
     sentence = f"q36eval itself failed ({type(error).__name__}: {error}); nothing was judged, {details}."

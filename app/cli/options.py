@@ -16,6 +16,7 @@ from q36eval.config import Family
 from q36eval.config.paths import Paths
 from q36eval.errors import ExitCode, UsageError
 from q36eval.files import printable_json
+from q36eval.redaction import redacted
 from q36eval.run.request import Target
 
 if TYPE_CHECKING:
@@ -179,7 +180,7 @@ def say(sentence: str) -> None:
     """One line on stderr; what a branch is called moves no cursor and is no command to a pipeline's runner."""
     from q36eval.inert_text import SENTENCE, plain
 
-    print(f"q36eval: {plain(sentence, SENTENCE)}", file=sys.stderr)
+    print(f"q36eval: {plain(redacted(sentence), SENTENCE)}", file=sys.stderr)
 
 
 def given_options(context: Any) -> set[str]:
@@ -286,4 +287,4 @@ def folder_to_write(named: str) -> Path:
 
 def print_json(body: Any) -> None:
     """One JSON document on stdout; NaN and infinities are strings in what it is given."""
-    write_document(printable_json(body, indent=1))
+    write_document(redacted(printable_json(body, indent=1)))

@@ -22,6 +22,7 @@ from pydantic_core import from_json
 
 from q36eval.deadline import within
 from q36eval.errors import EngineError, UsageError
+from q36eval.redaction import redacted
 
 BASE_URL, API_KEY = "OPENAI_BASE_URL", "OPENAI_API_KEY"
 END_OF_STREAM = "[DONE]"
@@ -377,7 +378,7 @@ class Client:
 
     def _hidden(self, text: str) -> str:
         """Without the key, should a server repeat it."""
-        return text if self.address.key is None else text.replace(self.address.key, "***")
+        return redacted(text, self.address.key or "")
 
 
 def _json(content: bytes) -> Any:

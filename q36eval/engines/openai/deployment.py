@@ -12,6 +12,7 @@ from q36eval.engines.openai.client import Address, Client, Limits, Meter, NoAnsw
 from q36eval.engines.openai.flavour import Server, server_of
 from q36eval.errors import CorruptCheckpointError, EngineError, UsageError
 from q36eval.records import DeploymentIdentity
+from q36eval.redaction import redacted
 
 OPENAI = "openai"
 CONCURRENCY = 16
@@ -80,7 +81,7 @@ def identity_at(there: Opened, settings: EngineSettings) -> DeploymentIdentity:
         engine=OPENAI,
         engine_version=f"{server.flavour} {server.version}",
         settings={
-            "served_model": server.model.id,
+            "served_model": redacted(server.model.id),
             **{name: str(value) for name, value in told.items() if value is not None},
             "log_probabilities": can.scores if can.top_k is None else f"{can.scores} {can.top_k}",
             "prompts": ("token ids" if can.takes_ids else "text") + (", in lists" if can.takes_lists else ""),

@@ -18,6 +18,7 @@ from q36eval.engines.base import Request
 from q36eval.engines.worker_places import Place
 from q36eval.engines.workers.worker import Division, Facts, Opened, Replica, Worker
 from q36eval.errors import EngineError, Q36Error, UsageError
+from q36eval.redaction import SECRETS
 
 PLACED_WITHIN_S = 300.0
 """A worker that Ray has not placed and started by then has no place."""
@@ -32,8 +33,6 @@ CALLS_AT_ONCE = 2
 FIXED_ENVIRONMENT = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_DEDUP_LOGS": "0"}
 TOKEN = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
 """A local cluster listens on every interface, and whoever may call it runs code there: only who has this may."""
-NOT_FOR_WORKERS = ("Q36EVAL_HISTORY", "Q36EVAL_WATCH_*", "*_API_KEY", "*_TOKEN", "*_SECRET", "*_PASSWORD")
-"""Secrets of the command's, which no worker needs."""
 NOT_FOR_RAY = ("RAY_EXPERIMENTAL_NOSET_CUDA_VISIBLE_DEVICES",)
 """With it all workers of a machine would take its first GPU."""
 
@@ -382,7 +381,7 @@ def _first_line(error: BaseException) -> str:
 
 def local_environment(inherited: Mapping[str, str]) -> dict[str, str]:
     """What a cluster of this machine and its workers find in their environment, of what the command has."""
-    unwanted = (*NOT_FOR_WORKERS, *NOT_FOR_RAY)
+    unwanted = (*SECRETS, *NOT_FOR_RAY)  # which no worker needs
     kept = {name: value for name, value in inherited.items() if not any(fnmatch(name, each) for each in unwanted)}
     code = Path(__file__).resolve().parents[3]
     if (code / "pyproject.toml").is_file():  # a checkout, which need not be installed

@@ -21,6 +21,7 @@ from q36eval.engines.openai.client import SAID_CHARACTERS, Address, Client, Limi
 from q36eval.engines.openai.concurrency import in_flight
 from q36eval.engines.openai.engine import OpenAIEngine
 from q36eval.errors import EngineError, ExitCode
+from q36eval.redaction import redacted
 from tests.q36eval.openai.server import SANDBOX, Handler, Served, serving
 from tests.raising import raises
 
@@ -360,6 +361,17 @@ def test_a_key_is_hidden_before_what_a_server_says_is_cut() -> None:
     with pytest.raises(RefusedError) as caught:
         client.get("http://127.0.0.1:1/v1/models", lambda content: content)
     assert "s3c" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "said",
+    ["s3cret-key!", "7333637265742d6b657921", "czNjcmV0LWtleSE", "s3cret-key%21", "s3cret-k…", "http://u:s3cret@h/"],
+)
+def test_a_secret_is_hidden_however_it_is_written(said: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SOME_API_KEY", "s3cret-key!")
+    assert "***" in redacted(f"model {said} is 0.7333637265742")
+    assert said not in redacted(f"model {said} is 0.7333637265742")
+    assert "0.7333637265742" in redacted(f"model {said} is 0.7333637265742")
 
 
 def test_only_line_breaks_end_an_event() -> None:

@@ -1,0 +1,40 @@
+"""What is secret stays out of every text that leaves the program: lines, documents, logs, identities."""
+
+import base64
+import os
+import re
+from collections.abc import Iterator
+from fnmatch import fnmatchcase
+from urllib.parse import quote
+
+SECRETS = ("Q36EVAL_HISTORY", "Q36EVAL_WATCH_*", "*_API_KEY", "*_TOKEN", "*_SECRET", "*_PASSWORD")
+"""Environment variables that may hold one, or several with blanks between."""
+LEAST = 8
+"""Characters of a secret, or of a piece of one, that is told from any other word."""
+_PASSWORD = re.compile(r"(://[^/\s:@]*):[^/\s@]+@")
+
+
+def redacted(text: str, *more: str) -> str:
+    """Without secrets of the environment and `more`: as they are, in hexadecimal digits, base64 or an address, or a
+    piece of `LEAST` characters of their beginning or end; and without passwords of addresses.
+
+    Digits alone are a figure, and stay.
+    """
+    text = _PASSWORD.sub(r"\1:***@", text)
+    for secret in (*more, *_secrets()):
+        for form in _forms(secret) if len(secret) >= LEAST else ():
+            text = text.replace(form, "***")
+    return text
+
+
+def _secrets() -> Iterator[str]:
+    for name, value in os.environ.items():
+        if any(fnmatchcase(name, each) for each in SECRETS):
+            yield from (word for word in value.split() if not os.path.exists(word))
+
+
+def _forms(secret: str) -> Iterator[str]:
+    data = secret.encode(errors="surrogateescape")
+    encoded = data.hex(), data.hex().upper(), base64.b64encode(data).decode().rstrip("="), quote(secret)
+    forms = (secret, *encoded, secret[:LEAST], secret[-LEAST:])
+    yield from (form for form in forms if not form.isdigit())
