@@ -5,6 +5,7 @@ from typing import Annotated
 import typer
 
 from q36eval.app.cli.options import FamilyOption, JsonOption, print_json
+from q36eval.app.cli.tables import print_parts
 from q36eval.app.targets import declared_family
 from q36eval.config import Family
 from q36eval.config.paths import Paths
@@ -32,13 +33,12 @@ def branches(
     if as_json:
         print_json(chosen.model_dump(mode="json"))
         return
-    from rich.console import Console
     from rich.table import Table
 
     table = Table("branch", "scheme", "lanes", "source", title=f"{chosen.name} (reference: {chosen.reference})")
     for name, branch in chosen.branches.items():
         table.add_row(name, branch.scheme, ", ".join(branch.lanes), str(branch.source))
-    Console().print(table)
+    print_parts([table])
 
 
 def _describe(chosen: Family, name: str, as_json: bool) -> None:

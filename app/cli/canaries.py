@@ -18,6 +18,7 @@ from q36eval.app.cli.options import (
     SuiteOption,
     print_json,
 )
+from q36eval.app.cli.tables import print_parts
 from q36eval.app.targets import chosen_family
 from q36eval.config import Family
 from q36eval.config.paths import Paths
@@ -118,16 +119,14 @@ def list_canaries(
     if as_json:
         print_json([dict(zip(("id", "kind", "lanes", "n", "where", "why"), row, strict=True)) for row in rows])
         return int(ExitCode.PASS)
-    from rich.console import Console
     from rich.padding import Padding
     from rich.text import Text
 
     from q36eval.inert_text import plain
 
-    console = Console()
     for name, kind, lanes, count, where, why in rows:
-        console.print(Text(plain(f"{name} · {kind} · {lanes} · n = {count} · {where}"), style="bold"), soft_wrap=True)
-        console.print(Padding(Text(plain(why)), (0, 0, 0, 4)))
+        heading = Text(plain(f"{name} · {kind} · {lanes} · n = {count} · {where}"), style="bold")
+        print_parts([heading, Padding(Text(plain(why)), (0, 0, 0, 4))])
     return int(ExitCode.PASS)
 
 
@@ -174,17 +173,10 @@ def check(
     if as_json:
         print_json(results)
     else:
-        from rich.console import Console
-        from rich.text import Text
-
         from q36eval.inert_text import plain
 
-        console = Console()
-        for result in results:
-            word = "ok " if result["ok"] else "BAD"
-            console.print(Text(plain(f"{word}  {result['message']}")), soft_wrap=True)
-        if bad:
-            console.print(Text(f"{len(bad)} of {len(results)} files cannot be used."))
+        print_parts(plain(f"{'ok ' if result['ok'] else 'BAD'}  {result['message']}") for result in results)
+        print_parts([f"{len(bad)} of {len(results)} files cannot be used."] if bad else [])
     return int(ExitCode.USAGE if bad else ExitCode.PASS)
 
 

@@ -28,7 +28,6 @@ from q36eval.reports.story import unable_words
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
-    from rich.text import Text
 
     from q36eval.history import History, RunRecord
 
@@ -55,12 +54,10 @@ def print_summary(run: "RunRecord", history: "History") -> None:
 
 def summary_parts(run: CanaryRun) -> Iterator["RenderableType"]:
     """The report, piece by piece; everything that a model wrote is one harmless line."""
-    from rich.text import Text
-
     if not run.measurements and not run.items:
-        yield Text("No canary was evaluated.")
+        yield "No canary was evaluated."
         return
-    yield Text(must_pass_words(run))
+    yield must_pass_words(run)
     yield from _must_pass_lines(run)
     for rows, right in (
         (rate_rows(run), (1, 2, 5, 6, 7)),
@@ -68,34 +65,30 @@ def summary_parts(run: CanaryRun) -> Iterator["RenderableType"]:
         (other_rows(run), (2, 3, 5, 6)),
     ):
         if rows:
-            yield Text("")
+            yield ""
             yield rows_table(rows, right=right, whole=(0,))
-    yield from (Text(plain(line)) for line in unable_words(run.found(FAILURE_RATE)))
+    yield from map(plain, unable_words(run.found(FAILURE_RATE)))
     yield from _risk_lines(at_risk(run.items))
     yield from _flip_parts(flips(run.items))
 
 
-def _must_pass_lines(run: CanaryRun) -> Iterator["Text"]:
-    from rich.text import Text
-
+def _must_pass_lines(run: CanaryRun) -> Iterator[str]:
     for name, items in run.must_pass().items():
         for item in items if name is not Standing.PASSED else ():
             side = item.reference if name is Standing.NO_CANARY else item.branch
             words = [*reasons(side)[:1], batches_words(item)]
             why = "; ".join(word for word in words if word)
-            yield Text(f"  {LABELS[name]}  {plain(item.cluster)}: {plain(why)}")
+            yield f"  {LABELS[name]}  {plain(item.cluster)}: {plain(why)}"
 
 
-def _risk_lines(items: Sequence[ItemOutcome]) -> Iterator["Text"]:
-    from rich.text import Text
-
+def _risk_lines(items: Sequence[ItemOutcome]) -> Iterator[str]:
     if not items:
         return
     shown = items[:AT_RISK_SHOWN]
     more = f", the {len(shown)} nearest to a flip" if len(shown) < len(items) else ""
-    yield Text(f"\n{len(items)} right answers at risk, with a margin below {AT_RISK_NATS:g} nats{more}:")
+    yield f"\n{len(items)} right answers at risk, with a margin below {AT_RISK_NATS:g} nats{more}:"
     for item in shown:
-        yield Text(f"  {plain(item.cluster)}: {plain(margin_words(item) or '')}")
+        yield f"  {plain(item.cluster)}: {plain(margin_words(item) or '')}"
 
 
 def _flip_parts(flipped: Sequence[ItemOutcome]) -> Iterator["RenderableType"]:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from q36eval.app.cli.options import FamilyOption, JsonOption, Quiet, open_history, print_json
+from q36eval.app.cli.tables import print_plain
 from q36eval.app.targets import declared_family, recorded_family
 from q36eval.config import Family
 from q36eval.config.paths import Paths
@@ -54,7 +55,6 @@ def drift(
 
 
 def _of_all(history: "History", family: Family, as_json: bool) -> int:
-    from q36eval.app.cli.tables import print_plain
     from q36eval.run.drift import drift_of
 
     drifts = [drift_of(history, *key) for key in sorted(history.fingerprints(family.name))]
@@ -120,7 +120,6 @@ def _state(moved: "BranchDrift") -> str:
 
 
 def _print(moved: "BranchDrift") -> None:
-    from q36eval.app.cli.tables import print_plain
     from q36eval.drift import ALPHA
 
     print_plain(f"{_state(moved)} {moved.branch} of {moved.family}: {moved.statement}")

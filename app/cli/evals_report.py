@@ -50,22 +50,19 @@ def evals_body(run: "RunRecord", history: "History") -> dict[str, Any]:
 
 
 def _parts(figures: EvalsFigures, seconds: dict[str, float]) -> Iterator["RenderableType"]:
-    from rich.text import Text
-
     if not figures.measured:
-        yield Text("No item was scored.")
+        yield "No item was scored."
     groups = group_rows(figures, seconds)
     if groups:
         yield rows_table(groups, right=(1, 2, 4, 5, 6, 7, 8, 9))
-    for line in answer_words(figures):
-        yield Text(plain(line))
+    yield from map(plain, answer_words(figures))
     for group, length in effective_lengths(figures, {}).items():
-        yield Text("")
+        yield ""
         lengths = length_rows(figures, group)
         if lengths:
             yield rows_table(lengths, right=(0, 1, 2, 4, 5))
-        yield Text(plain(effective_words(length)))
+        yield plain(effective_words(length))
     perplexities = perplexity_rows(figures)
     if perplexities:
-        yield Text("")
+        yield ""
         yield rows_table(perplexities, right=(3, 4))

@@ -17,6 +17,7 @@ from q36eval.app.cli.report_formats import (
     report_json,
     write_reports,
 )
+from q36eval.app.cli.tables import plain_table, print_parts
 from q36eval.app.reviewing.waiver_files import read_waivers, strangers
 from q36eval.app.targets import name_in_history, resolve
 from q36eval.config import Family, Paths
@@ -264,10 +265,6 @@ def _document(done: list[Judged], exit_code: int, history: "History", *, alone: 
 
 def _print_lanes(done: list[Judged]) -> None:
     """Which branch passes in which lane."""
-    from rich.console import Console
-
-    from q36eval.app.cli.tables import plain_table
-
     reports = {one.branch: one.run.report if one.run else None for one in done}
     verdicts = {
         branch: {lane.lane: lane.headline for lane in report.lanes} if report else {}
@@ -278,4 +275,4 @@ def _print_lanes(done: list[Judged]) -> None:
         [branch, *(verdicts[branch].get(lane, "–") for lane in lanes), report.headline if report else "not judged"]
         for branch, report in reports.items()
     ]
-    Console().print(plain_table(["branch", *lanes, "overall"], rows, [], range(1, len(lanes) + 2)))
+    print_parts([plain_table(["branch", *lanes, "overall"], rows, [], range(1, len(lanes) + 2))])

@@ -13,6 +13,7 @@ from q36eval.app.cli.history_replay import show_replay
 from q36eval.app.cli.history_status import status
 from q36eval.app.cli.options import JsonOption, RunArgument, open_history, print_json
 from q36eval.app.cli.report_formats import document_of
+from q36eval.app.cli.tables import print_parts, print_plain
 from q36eval.errors import ExitCode
 
 if TYPE_CHECKING:
@@ -57,17 +58,10 @@ def show(
         body["events"] = [event.model_dump(mode="json") for event in history.events(record.id)]
         print_json(body)
         return int(ExitCode.PASS)
-    from rich.console import Console
-    from rich.text import Text
-
-    from q36eval.app.cli.tables import print_plain
     from q36eval.reports import to_console
 
-    console = Console()
     if record.report is not None:
-        console.print(to_console(document_of(record, history), details=False))
-        for line in _review_lines(history, record):
-            console.print(Text(line))
+        print_parts([to_console(document_of(record, history), details=False), *_review_lines(history, record)])
         return int(ExitCode.PASS)
     print_plain(f"Run {record.id} of {record.branch}: {record.state}, no verdict.")
     figures = history.measurements(record.id)

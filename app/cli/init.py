@@ -5,6 +5,7 @@ from typing import Annotated
 import typer
 
 from q36eval.app.cli.options import BRANCH_HELP, CHECKPOINT, JsonOption, print_json
+from q36eval.app.cli.tables import print_plain
 from q36eval.app.names import Meaning, is_checkpoint, meaning
 from q36eval.config import Paths, Project
 from q36eval.config.project import PROJECT_FILE
@@ -29,7 +30,6 @@ def init(
     """
     import yaml
 
-    from q36eval.app.cli.tables import print_plain
     from q36eval.files import real_path
 
     meant, against = _meaning(branch), None if reference is None else _meaning(reference)

@@ -48,21 +48,18 @@ def kl_body(run: "RunRecord", history: "History") -> dict[str, Any]:
 
 
 def _parts(figures: KLFigures, worst: "Sequence[WorstToken]") -> Iterator["RenderableType"]:
-    from rich.text import Text
-
     if not figures.measured:
-        yield Text("No token was scored.")
-        yield Text(figures.non_finite())
+        yield from ("No token was scored.", figures.non_finite())
         return
     yield rows_table(figures.headline(), right=(3,))
-    yield Text(figures.non_finite())
+    yield figures.non_finite()
     for grouping in GROUPINGS:
         groups = figures.rows(grouping)
         if len(groups) > 1:  # a group that holds everything was in the headline
-            yield Text("")
+            yield ""
             yield rows_table(groups, right=(1, 2, 4, 5, 6))
     if worst:
-        yield Text("")
+        yield ""
         yield _worst_table(worst)
 
 

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from q36eval.app.cli.tables import plain_table
 from q36eval.gate import Criterion, Policy, with_integrity
 from q36eval.gate.competence import PAIRED
 from q36eval.gate.margins import held_to
@@ -28,8 +29,6 @@ NOT_MEASURED = "What was not measured never passes: the lane is then INCONCLUSIV
 
 def policy_parts(policy: Policy) -> "Iterator[RenderableType]":
     """The policy as two tables, what blocks and what does not, with the sentences that hold for all of it."""
-    from q36eval.app.cli.tables import plain_table
-
     made_of = f", made of {' > '.join(policy.lineage)}" if policy.lineage else ""
     yield plain(f"{policy.name}{made_of}: {policy.description}", LONG)
     if policy.purpose == "pre-check":

@@ -2,7 +2,7 @@
 
 import json
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -25,6 +25,7 @@ from q36eval.app.cli.options import (
     resolve_reference,
     show_targets,
 )
+from q36eval.app.cli.tables import plain_table, print_parts
 from q36eval.app.targets import declared_family, family_of
 from q36eval.config.paths import Paths
 from q36eval.engines import IN_PROCESS, EngineOptions
@@ -33,6 +34,8 @@ from q36eval.records import ProbeName
 from q36eval.run.request import CanaryChoice
 
 if TYPE_CHECKING:
+    from rich.console import RenderableType
+
     from q36eval.kl.floor_file import FloorFigures, ReferenceFloor
     from q36eval.references import Header, Manifest
     from q36eval.run.pack import Estimate
@@ -119,7 +122,7 @@ def capture(
         )
     elif not Quiet.wanted:
         print(f"captured into {pack.folder}")
-        _print_rows(rows)
+        print_parts(_row_parts(rows))
         if pack.identity.engine != IN_PROCESS:
             print(f"Judge a branch against it with --engine {pack.identity.engine} --reference-pack {pack.folder}")
     return int(ExitCode.PASS)
@@ -138,21 +141,25 @@ def show(
     """
     if verify:
         return _verify(pack, as_json)
+    from q36eval.references import load_header, load_manifest
+
     folders = _packs(pack, may_be_none=True)
     rows = []
     for folder in folders:
         used = _used(folder)
         for path in sorted(header.parent for header in folder.glob("*/capture.json")):
-            rows.append(_described(folder, path) | used)
+            try:
+                row = _row(folder, path, load_header(path), load_manifest(path))
+            except Q36Error as error:
+                row = {"pack": str(folder), "capture": path.name, "state": "damaged", "damage": str(error)}
+            rows.append(row | used)
     floors = {folder: _floors(folder) for folder in folders}
     if as_json:
         bodies = [json.loads(floor.model_dump_json()) for held in floors.values() for floor in held]
         print_json({"captures": rows, "floors": bodies})
         return int(ExitCode.PASS)
-    _print_rows(rows)
-    for held in floors.values():
-        for floor in held:
-            _print_floor(floor)
+    print_parts(_row_parts(rows))
+    print_parts(part for held in floors.values() for floor in held for part in _floor_parts(floor))
     return int(ExitCode.PASS)
 
 
@@ -254,15 +261,6 @@ def _packs(named: Path | None, may_be_none: bool = False) -> list[Path]:
     return folders
 
 
-def _described(pack: Path, folder: Path) -> dict[str, Any]:
-    from q36eval.references import load_header, load_manifest
-
-    try:
-        return _row(pack, folder, load_header(folder), load_manifest(folder))
-    except Q36Error as error:
-        return {"pack": str(pack), "capture": folder.name, "state": "damaged", "damage": str(error)}
-
-
 def _used(pack: Path) -> dict[str, Any]:
     from q36eval.references import use_of
 
@@ -310,57 +308,41 @@ def _mb(count: int) -> str:
     return f"{count / 1e6:,.1f} MB"
 
 
-def _print_rows(rows: list[dict[str, Any]]) -> None:
-    from rich.console import Console
-    from rich.text import Text
-
-    from q36eval.app.cli.tables import plain_table
-
-    console = Console()
+def _row_parts(rows: list[dict[str, Any]]) -> Iterator["RenderableType"]:
     for pack in sorted({row["pack"] for row in rows}):
         mine = [row for row in rows if row["pack"] == pack]
         identity = next((row["identity"] for row in mine if "identity" in row), None)
-        console.print(Text(pack))
+        yield pack
         if identity is not None:
             where = identity["settings"].get("device", "")
             answered = f"{identity['engine']} ({identity['engine_version']}, {where})"
-            console.print(Text(f"  checkpoint {identity['checkpoint_sha256'][:16]}, answered by {answered}"))
-        console.print(
-            Text(f"  {_mb(mine[0]['pack_bytes'])}, captured {mine[0]['captured']}, last used {mine[0]['last_used']}")
-        )
+            yield f"  checkpoint {identity['checkpoint_sha256'][:16]}, answered by {answered}"
+        yield f"  {_mb(mine[0]['pack_bytes'])}, captured {mine[0]['captured']}, last used {mine[0]['last_used']}"
         cells = []
         for row in mine:
             counts = [f"{row[name]:,}" if name in row else "" for name in ("items", "tokens")]
             size = _mb(row["bytes"]) if "bytes" in row else ""
             suite = row.get("suite_sha256", "")[:12]
             cells.append((row.get("probe", row["capture"]), row.get("kind", ""), suite, *counts, size, row["state"]))
-        console.print(plain_table(PACK_COLUMNS, cells, right=(3, 4, 5)))
-        for row in mine:
-            for reason in (row[name] for name in ("damage", "lacking") if name in row):
-                console.print(Text(f"  {reason}"))
+        yield plain_table(PACK_COLUMNS, cells, right=(3, 4, 5))
+        yield from (f"  {row[name]}" for row in mine for name in ("damage", "lacking") if name in row)
     if not rows:
-        console.print(Text("No pack was captured yet; `q36eval reference capture` makes one."))
+        yield "No pack was captured yet; `q36eval reference capture` makes one."
 
 
 PACK_COLUMNS = ("probe", "kind", "suite", "items", "tokens", "size", "state")
 COLUMNS = ("perturbation", "KL", "95 % interval", "p99", "max", "top-1", "documents")
 
 
-def _print_floor(measured: "ReferenceFloor") -> None:
-    from rich.console import Console
-    from rich.text import Text
-
-    from q36eval.app.cli.tables import plain_table
-
-    console = Console()
-    console.print(Text("the reference against itself, in nats/token"))
+def _floor_parts(measured: "ReferenceFloor") -> Iterator["RenderableType"]:
+    yield "the reference against itself, in nats/token"
     rows = [(row.name, *_cells(row.slices["all"])) for row in measured.perturbations if "all" in row.slices]
-    console.print(plain_table(COLUMNS, rows, right=range(1, len(COLUMNS))))
+    yield plain_table(COLUMNS, rows, right=range(1, len(COLUMNS)))
     for row in measured.perturbations:
         if row.skipped is not None:
-            console.print(Text(f"not measured: {row.name} ({row.what}): {row.skipped}"))
+            yield f"not measured: {row.name} ({row.what}): {row.skipped}"
         elif not row.moved:
-            console.print(Text(f"did not move: {row.name} is bit-identical here, so it says nothing about the noise"))
+            yield f"did not move: {row.name} is bit-identical here, so it says nothing about the noise"
 
 
 def _cells(figures: "FloorFigures") -> tuple[str, ...]:

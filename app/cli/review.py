@@ -17,6 +17,7 @@ from q36eval.app.cli.options import (
     open_history,
     print_json,
 )
+from q36eval.app.cli.tables import plain_table, print_parts, print_plain
 from q36eval.app.targets import DerivedFamily, chosen_family, recorded_family
 from q36eval.config import Family
 from q36eval.config.paths import Paths
@@ -65,7 +66,6 @@ def waive(
     """
     import q36eval.app.reviewing.effects as effecting
     import q36eval.app.reviewing.waivers as waiving
-    from q36eval.app.cli.tables import print_plain
     from q36eval.gate import Waiver
     from q36eval.reports.next_step import full_record
 
@@ -131,16 +131,12 @@ def list_waivers(
         hidden = f"; --all shows {len(records)} expired or revoked" if records else ""
         print(f"No waivers in force{hidden}.")
         return
-    from rich.console import Console
-
-    from q36eval.app.cli.tables import plain_table
-
     columns = ("number", "of", "excuses", "owner", "reason", "expires", "state")
     rows = [
         [str(row[column]) if column != "of" else branch_title(row["family"], row["branch"]) for column in columns]
         for row in (_row(record, today) for record in shown)
     ]
-    Console().print(plain_table(columns, rows, [0], [0, 5]))
+    print_parts([plain_table(columns, rows, [0], [0, 5])])
 
 
 @app.command("revoke")
@@ -160,8 +156,6 @@ def revoke(
 
     It stays on record. Runs decided before keep their verdict; the blessing before a revoked one counts again.
     """
-    from q36eval.app.cli.tables import print_plain
-
     history = open_history()
     if not what.isdecimal():
         _revoke_blessing(history, what, owner, reason, as_json)
@@ -177,8 +171,6 @@ def revoke(
 
 
 def _revoke_blessing(history: "History", run: str, owner: str | None, reason: str | None, as_json: bool) -> None:
-    from q36eval.app.cli.tables import print_plain
-
     if owner is None or reason is None:
         raise UsageError("option-missing", "A blessing is revoked with --owner and --reason.")
     run_id = history.get_run(run).id
@@ -201,8 +193,6 @@ def bless(
     as_json: JsonOption = False,
 ) -> None:
     """Accept a run as the baseline for drift."""
-    from q36eval.app.cli.tables import print_plain
-
     history = open_history()
     blessing = history.bless(history.get_run(run).id, owner, reason)
     if as_json:
@@ -223,7 +213,6 @@ def sign_off(
     A signature gives `gate --require-sign-off` what it waits for and accepts gains marked as anomalous, of that report
     only. It changes nothing else.
     """
-    from q36eval.app.cli.tables import print_plain
     from q36eval.history.decisions import sign
     from q36eval.reports.next_step import branch_option
 

@@ -19,6 +19,7 @@ from q36eval.app.cli.options import (
     show_targets,
 )
 from q36eval.app.cli.streams import kept_in_history
+from q36eval.app.cli.tables import print_plain
 from q36eval.app.targets import family_of, resolve
 from q36eval.config.paths import Paths
 from q36eval.engines import EngineOptions
@@ -27,7 +28,7 @@ from q36eval.records import ProbeName
 from q36eval.run.request import Request
 
 if TYPE_CHECKING:
-    from q36eval.history import RunRecord
+    pass
 
 SERVED_POLICY = "served"
 """The shipped policy with criteria of that probe."""
@@ -77,7 +78,6 @@ def served(
     """
     from q36eval.app.cli.progress import ConsoleProgress
     from q36eval.app.cli.report_formats import document_of, print_report
-    from q36eval.app.cli.tables import print_plain
     from q36eval.app.policies.files import declared_policy
     from q36eval.run.measure import measure
     from q36eval.run.served_lane import alone
@@ -123,8 +123,9 @@ def served(
     report = run.report
     assert report is not None, "it was judged by a policy"
     if as_json:
-        body = run_body(run, history)
-        print_json(body | {"server": _server_name(run), "report": json.loads(report.model_dump_json())})
+        model = None if run.identity is None else run.identity.settings.get("served_model")
+        answered = None if run.identity is None or model is None else f"{model} by {run.identity.engine_version}"
+        print_json(run_body(run, history) | {"server": answered, "report": json.loads(report.model_dump_json())})
         return report.exit_code
     print_report(document_of(run, history), details=True)
     failed = {result.key: result.heading for result in report.criteria if result.verdict != "PASS"}
@@ -132,9 +133,3 @@ def served(
         if measurement.key in failed and not Quiet.wanted:
             print_plain(f"{failed[measurement.key]}: {measurement.note}.")
     return report.exit_code
-
-
-def _server_name(run: "RunRecord") -> str | None:
-    """The program and what it serves; None where none answered."""
-    model = None if run.identity is None else run.identity.settings.get("served_model")
-    return None if run.identity is None or model is None else f"{model} by {run.identity.engine_version}"

@@ -77,16 +77,22 @@ def _short(text: str, most: int) -> str:
 
 
 def print_run(run: "RunRecord", history: "History", parts: "Iterable[RenderableType]") -> None:
-    """The run's name, its figures (a string is one line, never broken), and what was not measured."""
+    """The run's name, its figures, and what was not measured."""
+    from rich.text import Text
+
+    title = Text(plain(f"{branch_title(run.family, run.branch)}, run {run.id}"), style="bold")
+    failures = (plain(f"not measured: {each.probe}: {each.reason}") for each in history.failures(run.id))
+    print_parts([title, *parts, *failures])
+
+
+def print_parts(parts: "Iterable[RenderableType]") -> None:
+    """Tables and lines of harmless text; a string is one line, never broken."""
     from rich.console import Console
     from rich.text import Text
 
     console = Console()
-    console.print(Text(plain(f"{branch_title(run.family, run.branch)}, run {run.id}"), style="bold"))
     for part in parts:
         console.print(Text(part) if isinstance(part, str) else part, soft_wrap=isinstance(part, str))
-    for failure in history.failures(run.id):
-        console.print(Text(plain(f"not measured: {failure.probe}: {failure.reason}")))
 
 
 def _line(cell: str) -> str:
