@@ -21,12 +21,11 @@ from q36eval.app.cli import (
     data,
     doctor,
     drift,
-    evals,
     gate,
     history,
     init,
     inspect,
-    kl,
+    one_probe,
     policy,
     reference,
     report,
@@ -84,8 +83,8 @@ app.command("branches")(branches.branches)
 app.command("init")(init.init)
 app.command("inspect")(inspect.inspect)
 app.command("attribute")(attribute.attribute)
-app.command("kl")(kl.kl)
-app.command("evals")(evals.evals)
+app.command("kl")(one_probe.kl)
+app.command("evals")(one_probe.evals)
 app.add_typer(canaries.app, name="canaries")
 app.command("served")(served.served)
 app.command("watch")(watch.watch)

@@ -1,21 +1,87 @@
-"""What `kl`, `evals` and `canaries` share: the request for one probe alone, its run, exit code and JSON document."""
+"""`q36eval kl` and `q36eval evals`, and what `q36eval canaries` has in common with them: one probe measured alone."""
 
 import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from q36eval.app.cli.options import Quiet, note, open_history, print_json, resolve_reference, show_targets, texts_of
+from q36eval.app.cli.engine_options import engine_options
+from q36eval.app.cli.options import (
+    CorpusIfAny,
+    FamilyIfAny,
+    FamilyOption,
+    JsonOption,
+    MaxItems,
+    OneBranch,
+    PlanOption,
+    Quiet,
+    ReferenceOption,
+    ReferencePackOption,
+    SuiteOption,
+    note,
+    open_history,
+    print_json,
+    resolve_reference,
+    show_targets,
+    texts_of,
+)
 from q36eval.app.cli.streams import kept_in_history
 from q36eval.app.derived_family import FLOOR_DOCUMENTS
 from q36eval.app.targets import DerivedFamily, family_of, project_template, resolve
 from q36eval.config.paths import Paths
+from q36eval.engines import EngineOptions
 from q36eval.errors import ExitCode
 from q36eval.records import ProbeName
 from q36eval.run.request import Request
 
 if TYPE_CHECKING:
     from q36eval.history import History, RunRecord
+
+
+@engine_options()
+def kl(
+    branch: OneBranch,
+    engine: EngineOptions,
+    reference: ReferenceOption = None,
+    reference_pack: ReferencePackOption = None,
+    family: FamilyIfAny = None,
+    suite: SuiteOption = None,
+    plan: PlanOption = False,
+    corpus: CorpusIfAny = None,
+    as_json: JsonOption = False,
+) -> int:
+    """Measure the KL divergence from the reference.
+
+    Exit 0 when everything was measured, 4 when not.
+    """
+    from q36eval.app.cli.kl_report import kl_body, print_summary
+
+    asked = (branch, family, reference, reference_pack, suite)
+    request = request_of(ProbeName.KL, *asked, engine=engine, corpus=corpus)
+    return measure_alone(request, as_json=as_json, body=kl_body, summary=print_summary, plan=plan)
+
+
+@engine_options()
+def evals(
+    branch: OneBranch,
+    engine: EngineOptions,
+    reference: ReferenceOption = None,
+    reference_pack: ReferencePackOption = None,
+    family: FamilyOption = None,
+    suite: SuiteOption = None,
+    max_items: MaxItems = None,
+    plan: PlanOption = False,
+    as_json: JsonOption = False,
+) -> int:
+    """Measure the lm-eval suite against the reference.
+
+    Exit 0 when everything was measured, 4 when not.
+    """
+    from q36eval.app.cli.evals_report import evals_body, print_summary
+
+    asked = (branch, family, reference, reference_pack, suite)
+    request = request_of(ProbeName.EVALS, *asked, engine=engine, max_items=max_items)
+    return measure_alone(request, as_json=as_json, body=evals_body, summary=print_summary, plan=plan)
 
 
 def request_of(
