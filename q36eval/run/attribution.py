@@ -42,14 +42,18 @@ DIRECTIONS: tuple[Direction, ...] = ("restored", "alone")
 
 @dataclass(frozen=True)
 class Plan:
-    """What to blame, and at what expense. `budget` limits the tokens forwarded over all passes together."""
+    """What to blame, and at what expense. `budget` limits the tokens forwarded over all passes together.
+
+    `bands` are groups of neighbouring layers. `weights_only` decodes the branch here without quantized inputs.
+    """
 
     branch: Path
     reference: Path
     documents: Sequence[CorpusDocument]
     budget: int
-    bands: int
     engine: EngineOptions = field(default_factory=EngineOptions)
+    bands: int = 10
+    weights_only: bool = False
 
 
 def attribute(plan: Plan, progress: Progress) -> Attribution:
@@ -62,6 +66,8 @@ def attribute(plan: Plan, progress: Progress) -> Attribution:
         CorruptCheckpointError, EngineError: a checkpoint cannot be loaded or scored.
         ChangedError: a checkpoint changed meanwhile.
     """
+    if plan.weights_only:
+        plan = replace(plan, engine=replace(plan.engine, emulate_activations=False))
     with opened_once() as folders:
         folders.measure_against(plan.reference)
         attribution = _attributed(plan, progress)

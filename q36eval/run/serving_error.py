@@ -16,7 +16,6 @@ from q36eval.errors import CorruptCheckpointError, UsageError
 from q36eval.gate.fault_layer import EXCESS, SERVING, Arithmetic
 from q36eval.history import History
 from q36eval.kl.attribution import Pass, Sample, hidden_states, sample
-from q36eval.kl.corpus import CorpusDocument
 from q36eval.kl.serving_error import (
     LayerError,
     ServingError,
@@ -29,25 +28,10 @@ from q36eval.kl.serving_error import (
 from q36eval.metrics import METRICS
 from q36eval.probes import Progress
 from q36eval.records import Counts, DeploymentIdentity, Measurement, ProbeName
-from q36eval.run.attribution import keep_figures
+from q36eval.run.attribution import Plan, keep_figures
 
 WHOLE = "whole"
 LAYERS = ("checkpoint", "serving", WHOLE, "floor")
-
-
-@dataclass(frozen=True)
-class ServingPlan:
-    """What to hold apart. `engine` serves the branch; `weights_only` decodes it here without quantized inputs.
-
-    `budget` limits the tokens forwarded over all passes together.
-    """
-
-    branch: Path
-    reference: Path
-    documents: Sequence[CorpusDocument]
-    budget: int
-    engine: EngineOptions
-    weights_only: bool = False
 
 
 @dataclass(frozen=True)
@@ -59,7 +43,7 @@ class Told:
     reference: DeploymentIdentity
 
 
-def tell_apart(plan: ServingPlan, progress: Progress) -> Told:
+def tell_apart(plan: Plan, progress: Progress) -> Told:
     """Score the texts by the branch decoded, the reference, the branch as served and, where it can, the floor.
 
     A branch that quantizes inputs is decoded both with and without that: the one that the served branch is nearer to is
@@ -77,7 +61,7 @@ def tell_apart(plan: ServingPlan, progress: Progress) -> Told:
     return told
 
 
-def _told_apart(plan: ServingPlan, progress: Progress) -> Told:
+def _told_apart(plan: Plan, progress: Progress) -> Told:
     has_floor = opens_checkpoints(plan.engine)
     here = as_reference(plan.engine)
     weight_only = replace(here, emulate_activations=False, kv_cache_dtype=plan.engine.kv_cache_dtype)
@@ -166,7 +150,7 @@ def _head_once_asked(settings: EngineSettings) -> Callable[[torch.Tensor], torch
 
 
 def _sums_of_opened(
-    plan: ServingPlan, chosen: Sample, sides: Mapping[str, Side], progress: Progress
+    plan: Plan, chosen: Sample, sides: Mapping[str, Side], progress: Progress
 ) -> tuple[dict[str, list[float]], DeploymentIdentity, list[float]]:
     """KL sums by document of each side and the branch as served, what serves it, and those of the floor.
 
@@ -195,7 +179,18 @@ def record(told: Told, family: str, branch: str, suite_sha256: str, history: His
     error = told.error
     layers: dict[str, LayerError | None] = {name: getattr(error, name) for name in LAYERS}
     figures = [_measurement(f"{error.engine}/{name}", layer) for name, layer in layers.items() if layer is not None]
-    figures.append(_excess(error))
+    excess = METRICS[ProbeName.KL, "attributed_kl"].measured(
+        f"{error.engine}/{EXCESS}",
+        estimator="paired_mean",
+        value=error.serving.kl,
+        reference_value=error.checkpoint.kl,
+        effect=error.excess,
+        effect_interval=error.excess_interval,
+        counts=Counts(total=error.tokens, scored=error.tokens, errored=0),
+        clusters=error.paired,
+        note=error.arithmetic,  # how the engine multiplies
+    )
+    figures.append(excess)
     return keep_figures(
         figures, family, branch, {SERVING: suite_sha256}, history, paths, identities=(told.served, told.reference)
     )
@@ -212,19 +207,4 @@ def _measurement(slice_name: str, layer: LayerError) -> Measurement:
         effect_interval=layer.interval,
         counts=Counts(total=tokens, scored=tokens, errored=0),
         clusters=layer.clusters,
-    )
-
-
-def _excess(error: ServingError) -> Measurement:
-    """`attributed_kl[vllm/excess]`: the engine's KL beside the checkpoint's; its note is how the engine multiplies."""
-    return METRICS[ProbeName.KL, "attributed_kl"].measured(
-        f"{error.engine}/{EXCESS}",
-        estimator="paired_mean",
-        value=error.serving.kl,
-        reference_value=error.checkpoint.kl,
-        effect=error.excess,
-        effect_interval=error.excess_interval,
-        counts=Counts(total=error.tokens, scored=error.tokens, errored=0),
-        clusters=error.paired,
-        note=error.arithmetic,
     )

@@ -24,7 +24,7 @@ from q36eval.kl.attribution import LEAST_DOCUMENTS
 from q36eval.kl.corpus import CorpusDocument
 from q36eval.probes import Progress
 from q36eval.run import serving_error
-from q36eval.run.serving_error import ServingPlan, tell_apart
+from q36eval.run.serving_error import Plan, tell_apart
 from tests.branches import folder_of
 from tests.commands import q36eval
 from tests.raising import raises
@@ -112,8 +112,8 @@ def documents() -> list[CorpusDocument]:
     return [CorpusDocument(str(n), "own", text, str(n)) for n, text in enumerate(texts)]
 
 
-def plan(branch: Path, kind: str, **options: object) -> ServingPlan:
-    return ServingPlan(branch, SANDBOX / "bf16", documents(), 100_000, EngineOptions(kind=kind), **options)  # type: ignore[arg-type]
+def plan(branch: Path, kind: str, **options: object) -> Plan:
+    return Plan(branch, SANDBOX / "bf16", documents(), 100_000, EngineOptions(kind=kind), **options)  # type: ignore[arg-type]
 
 
 def test_a_faithful_engine_of_a_quantized_branch_adds_nothing() -> None:
