@@ -2,7 +2,7 @@
 
 import sys
 from collections.abc import Iterator
-from contextlib import closing, suppress
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -49,6 +49,7 @@ from q36eval.records import Lane, ProbeName
 from q36eval.run.request import CanaryChoice, Request, Target, probes_for
 
 if TYPE_CHECKING:
+    from q36eval.app.needs import Asked
     from q36eval.history import RunRecord
     from q36eval.history.decisions import WaiverSource
 
@@ -172,14 +173,13 @@ def gate(
     from q36eval.app.cli.data import freeze_first
     from q36eval.app.cli.gate_branches import Branches, Output, finish
     from q36eval.app.cli.github_output import in_workflow
-    from q36eval.app.cli.missing import tabling
     from q36eval.app.needs import Asked, problems_of
     from q36eval.app.policies.files import declared_policy
     from q36eval.run.preflight import Problem, collecting, crowded, prepare, refuse, refuse_with
     from q36eval.run.suites import suite_place
 
     asked = Asked(branch[0] if branch else None, reference, family, suite, policy, context.meta.get(WORDS, ()))
-    with surviving_hangup(), tabling(asked, is_plan=plan):
+    with surviving_hangup(), _tabling(asked, is_plan=plan):
         output = Output(announced=in_workflow(), as_json=as_json, branches=len(branch or ()))
         branch = _named(branch, resume)
         paths = Paths.default()
@@ -273,3 +273,31 @@ def gate(
         assert history is not None, "only a plan has none"
         with closing(branches.measured(request, history)) as measured:
             return finish(measured, branches, history, output)
+
+
+@contextmanager
+def _tabling(asked: "Asked", *, is_plan: bool) -> Iterator[None]:
+    """A usage error within is raised with the unmet rows of the table; several are printed first, unless a plan did.
+
+    Raises:
+        RefusedError: as what was raised, with rows.
+    """
+    from q36eval.app.cli.plan_command import print_rows
+    from q36eval.app.needs import REQUEST, problems_of, rows_of
+    from q36eval.run.preflight import RefusedError
+
+    try:
+        yield
+    except UsageError as error:
+        problems = problems_of(error)
+        rows = tuple(row for row in rows_of(problems, asked) if row.codes)
+        if all(row.what == REQUEST for row in rows):
+            raise
+        refused = error if isinstance(error, RefusedError) else RefusedError(error.code, str(error))
+        refused.problems = problems
+        if len(rows) > 1 and not (refused.rows and is_plan):
+            print_rows(refused.rows or rows, all_of_it=False, file=sys.stderr)
+        refused.rows = refused.rows or rows
+        if refused is error:
+            raise
+        raise refused from error
