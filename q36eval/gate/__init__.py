@@ -4,8 +4,8 @@
 of each criterion, `judge` tests one criterion (`blessed`: against the blessed run, `competence`: where the reference
 can do the task, `noise`: above the noise floor), `integrity` adds what no policy may allow, `decide` combines all of it
 with `waivers` into the `report`. `headroom` says how far a verdict is from another, `sequential` when enough was
-evaluated, `attempts` how often a PASS was tried for. `policy_file` and `policy_schema` read
-what a person writes; they alone touch files, and nothing that decides imports them.
+evaluated, `attempts` how often a PASS was tried for. `policy_file` reads what a
+person writes; it alone touches files, and nothing that decides imports it.
 
 It may import `q36eval.records`, `q36eval.stats`, `q36eval.schemes` and, to read files, `q36eval.config`.
 

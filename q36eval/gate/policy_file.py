@@ -1,25 +1,82 @@
 """Reads a policy file with those it extends, and turns whatever is wrong with it into one sentence each.
 
 What a file says of the policy it extends is `inherit`: criteria are changed field by field, or dropped. Reading touches
-files; nothing that judges imports this module.
+files; nothing that judges imports this module. A part of a file has the fields of its model in `policy`, with the same
+bounds, and none has to be there but a name; every unknown key is refused.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-from pydantic import ValidationError
+from pydantic import BaseModel, Field, ValidationError, create_model
 from pydantic_core import ErrorDetails
 
 from q36eval.config.paths import Paths
 from q36eval.errors import UsageError
 from q36eval.files import YamlProblem, parse_yaml, real_path
-from q36eval.gate.policy import PAIRED_KINDS, Policy, stricter
-from q36eval.gate.policy_schema import CriterionPart, InformativePart, MarginPart, PolicyFile, SchemePart
+from q36eval.gate.policy import (
+    PAIRED_KINDS,
+    Criterion,
+    Informative,
+    Margin,
+    Policy,
+    PolicyHead,
+    PolicyModel,
+    SchemeFigure,
+    stricter,
+)
 from q36eval.schemes import mixture_name, parts_of
 
 FILE_ENDINGS = (".yaml", ".yml")
+
+
+def _part(model: type[BaseModel], doc: str, name: str | None = None, **parts: Any) -> Any:
+    """The model with every field but `name` optional; `parts` are the fields whose values are parts themselves."""
+    fields: dict[str, Any] = {}
+    for key, known in model.model_fields.items():
+        kind = parts.get(key, known.annotation)
+        for bound in () if key in parts else known.metadata:
+            kind = Annotated[kind, bound]
+        fields[key] = kind, Field(default=... if key == name else None, description=known.description)
+    return create_model(f"{model.__name__}Part", __base__=PolicyModel, __doc__=doc, **fields)
+
+
+SchemePart = _part(
+    SchemeFigure,
+    "The figure that is accepted for one quantization scheme; of an inherited one only what changes.",
+    "scheme",
+)
+MarginPart = _part(
+    Margin,
+    "How much may be lost, and where that figure comes from.",
+    schemes=tuple[SchemePart, ...],  # type: ignore[valid-type]
+)
+InformativePart = _part(
+    Informative,
+    "What the reference must be able to do, for a comparison of answers that are right or wrong to be evidence.",
+)
+CriterionPart = _part(
+    Criterion,
+    "One rule over one measurement; of an inherited criterion only what changes.",
+    "id",
+    margin=MarginPart,
+    informative=InformativePart | None,
+)
+
+
+class PolicyFile(PolicyHead):
+    """A policy file of q36eval: which measurements decide about a release, by which margin, for which lane."""
+
+    extends: str | None = Field(
+        default=None,
+        min_length=1,
+        description="A shipped policy by its name, or a policy file (.yaml) relative to this one: its criteria are "
+        "inherited, and changed by what this file says of them.",
+    )
+    drop: tuple[str, ...] = Field(default=(), description="Ids of inherited criteria that are not judged.")
+    criteria: tuple[CriterionPart, ...] = ()  # type: ignore[valid-type]
 
 
 class _PolicyError(Exception):
@@ -177,7 +234,10 @@ def inherit(base: Policy | None, given: Mapping[str, Any]) -> Inherited:
     criteria: Sequence[Mapping[str, Any]] = given.get("criteria", ())
     drop: Sequence[str] = given.get("drop", ())
     inherited = {} if base is None else {c.id: c.model_dump(mode="json") for c in base.criteria}
-    problems = [*_dropping(base, drop, criteria), *_naming(base, given), *_repeating(criteria), *_doubling(criteria)]
+    problems = [*_dropping(base, drop, criteria)]
+    if base is not None and (name := given["name"]) in (*base.lineage, base.name):
+        problems.append(f"name: {name!r} is the name of a policy that it extends, which reports could not tell apart")
+    problems += [*_repeating(criteria), *_doubling(criteria)]
     merged: list[tuple[str, dict[str, Any]]] = [
         (f"criterion {name!r} of {'' if base is None else base.name}", fields)
         for name, fields in inherited.items()
@@ -206,9 +266,10 @@ def _changed(inherited: Mapping[str, Any], change: Mapping[str, Any]) -> dict[st
     replaced = THRESHOLD_OF if "beyond" in changed else ("beyond",) if "beyond_margins" in changed else ()
     margin = {**{key: value for key, value in inherited["margin"].items() if key not in replaced}, **changed}
     if inherited["margin"].get("schemes") or "schemes" in changed:
-        inside = [
-            figure for figure in inherited["margin"].get("schemes", ()) if _still_inside(figure, margin, inherited)
-        ]
+        # a lower ceiling takes the place of figures that allow more, and another kind of margin that of them all
+        figures, kind = inherited["margin"].get("schemes", ()), margin["kind"]
+        same_kind = kind == inherited["margin"]["kind"]
+        inside = [each for each in figures if same_kind and not stricter(kind, margin["value"], each["value"])]
         margin["schemes"] = _merged_schemes(inside, changed.get("schemes", ()))
     informative = change.get("informative")
     if margin["kind"] in PAIRED_KINDS:
@@ -217,12 +278,6 @@ def _changed(inherited: Mapping[str, Any], change: Mapping[str, Any]) -> dict[st
     if {"probe", "metric", "slice"} & change.keys():
         kept.pop("title", None)  # it was of another figure
     return {**kept, **change, "margin": margin, "informative": informative}
-
-
-def _still_inside(figure: Mapping[str, Any], margin: Mapping[str, Any], inherited: Mapping[str, Any]) -> bool:
-    """A lower ceiling takes the place of inherited figures that allow more; another kind of margin that of them all."""
-    same_kind = margin["kind"] == inherited["margin"]["kind"]
-    return same_kind and not stricter(margin["kind"], margin["value"], figure["value"])
 
 
 def _merged_schemes(
@@ -302,8 +357,3 @@ def _doubling(criteria: Sequence[Mapping[str, Any]]) -> Iterator[str]:
         margin = criterion.get("margin", {})
         if "beyond" in margin and any(key in margin for key in THRESHOLD_OF):
             yield f"criteria[{number}].margin: the threshold is beyond, or beyond_margins and of; name one of the two"
-
-
-def _naming(base: Policy | None, given: Mapping[str, Any]) -> Iterator[str]:
-    if base is not None and given["name"] in (*base.lineage, base.name):
-        yield f"name: {given['name']!r} is the name of a policy that it extends, which reports could not tell apart"

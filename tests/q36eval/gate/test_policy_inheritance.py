@@ -12,8 +12,7 @@ from pydantic import TypeAdapter
 from q36eval.errors import UsageError
 from q36eval.gate import Policy
 from q36eval.gate.margins import with_thresholds
-from q36eval.gate.policy_file import policy_problems, read_policy
-from q36eval.gate.policy_schema import PolicyFile
+from q36eval.gate.policy_file import PolicyFile, policy_problems, read_policy
 from q36eval.records import Lane
 from tests.raising import raises
 
