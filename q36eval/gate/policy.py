@@ -1,7 +1,7 @@
 """The policy: which measurements decide, by which margin, for which lane, and where each figure comes from."""
 
 from collections.abc import Collection
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import (
     BaseModel,
@@ -187,7 +187,26 @@ class Informative(PolicyModel):
     )
 
 
-class Criterion(PolicyModel):
+class Named:
+    """What a criterion, and its result, are called by their own fields."""
+
+    @property
+    def heading(self: Any) -> str:
+        """What people call it."""
+        return criterion_title(self.title, self.probe, self.metric, self.slice)
+
+    @property
+    def name(self: Any) -> str:
+        """What people call it, with the id that commands and waivers take."""
+        return f"{self.heading} ({self.id})"
+
+    @property
+    def key(self: Any) -> str:
+        """Key of the measurement it judges, as `Measurement.key` writes it."""
+        return f"{self.probe}.{self.metric}[{self.slice}]"
+
+
+class Criterion(Named, PolicyModel):
     """One rule over one measurement.
 
     Without `min_clusters`, which counts as many clusters as would weigh as much were they of equal size, unbounded
@@ -256,16 +275,6 @@ class Criterion(PolicyModel):
     note: str = Field(default="", description="For whoever reads it.")
 
     @property
-    def heading(self) -> str:
-        """What people call it."""
-        return criterion_title(self.title, self.probe, self.metric, self.slice)
-
-    @property
-    def name(self) -> str:
-        """What people call it, with the id that commands and waivers take."""
-        return f"{self.heading} ({self.id})"
-
-    @property
     def look_shares(self) -> LookShares:
         """How its error rate is shared among the looks."""
         return LookShares(self.looks_share, self.midway_share)
@@ -275,11 +284,6 @@ class Criterion(PolicyModel):
         if self.looks_share + self.midway_share > 1:
             raise ValueError("looks_share and midway_share add up to at most 1; the rest is for the planned end")
         return self
-
-    @property
-    def key(self) -> str:
-        """Key of the measurement it judges, as `Measurement.key` writes it."""
-        return f"{self.probe}.{self.metric}[{self.slice}]"
 
     @field_validator("informative")
     @classmethod

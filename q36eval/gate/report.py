@@ -9,8 +9,7 @@ from pydantic import Field, model_validator
 from q36eval.gate.attempts import Attempts, Tried
 from q36eval.gate.competence import Competence
 from q36eval.gate.noise import NoiseFloor
-from q36eval.gate.policy import Margin, Purpose, SchemeFigure, is_absent, is_release
-from q36eval.metrics import criterion_title
+from q36eval.gate.policy import Margin, Named, Purpose, SchemeFigure, is_absent, is_release
 from q36eval.records import Counts, Direction, FailureCauses, Interval, Lane, ProbeFailure, ProbeName, Record, Verdict
 
 
@@ -144,7 +143,7 @@ class HeldMargin(Record):
     ceiling_source: str
 
 
-class CriterionResult(Record):
+class CriterionResult(Named, Record):
     """One criterion judged.
 
     `title` is the policy's, where it gives one; `heading` is always there. `code` names the kind of `reason` and stays
@@ -198,21 +197,6 @@ class CriterionResult(Record):
     held: HeldMargin | None = Field(default=None, exclude_if=is_absent)
     anomalous: bool = Field(default=False, exclude_if=is_absent)
     lost_family: str = Field(default="", exclude_if=is_absent)
-
-    @property
-    def heading(self) -> str:
-        """What people call it."""
-        return criterion_title(self.title, self.probe, self.metric, self.slice)
-
-    @property
-    def name(self) -> str:
-        """What people call it, with the id that commands and waivers take."""
-        return f"{self.heading} ({self.id})"
-
-    @property
-    def key(self) -> str:
-        """Key of the measurement that was judged, as `Measurement.key` writes it."""
-        return f"{self.probe}.{self.metric}[{self.slice}]"
 
     @property
     def waived(self) -> bool:
