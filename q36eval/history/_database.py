@@ -157,14 +157,10 @@ def used(url: URL) -> Iterator[None]:
             raise UsageError(
                 "value-not-storable", "A name holds a NUL character, which PostgreSQL cannot store."
             ) from error
-        if not _of_the_database(error):
+        # a missing privilege or table comes from PostgreSQL as an error of programming
+        denied = getattr(error.orig, "sqlstate", None) in ("42501", "42P01")
+        if not denied and type(error) not in (OperationalError, InternalError, DatabaseError):
             raise
         raise StorageError(
             "history-unusable", f"The history database {shown(url)} cannot be used: {sentence_of(error)}."
         ) from error
-
-
-def _of_the_database(error: DatabaseError) -> bool:
-    # a missing privilege or table comes from PostgreSQL as an error of programming
-    denied = getattr(error.orig, "sqlstate", None) in ("42501", "42P01")
-    return denied or type(error) in (OperationalError, InternalError, DatabaseError)

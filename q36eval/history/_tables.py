@@ -52,6 +52,14 @@ def _of_run() -> Column[Any]:
     return Column("run_id", ForeignKey("runs.id", ondelete="CASCADE"), nullable=False)
 
 
+def _filled(kind: Any, *names: str) -> list[Column[Any]]:
+    """Columns of that type, of which no row lacks the value."""
+    return [Column(name, kind, nullable=False) for name in names]
+
+
+FIGURES = ("value", "reference_value", "effect", "lower", "upper")
+"""The columns of measurements of which `not_finite` says what SQLite cannot."""
+
 schema = Table("alembic_version", metadata, Column("version_num", String(32), primary_key=True))
 """One row: the version of the schema. The table has the name that older versions gave it."""
 
@@ -68,18 +76,14 @@ runs = Table(
     metadata,
     Column("number", Integer, primary_key=True),
     Column("id", String, nullable=False, unique=True),
-    Column("family", String, nullable=False),
-    Column("branch", String, nullable=False),
-    Column("state", String, nullable=False),
-    # UTC in ISO 8601 of fixed width, so that text order is time order
-    Column("started", String, nullable=False),
+    # `started` is UTC in ISO 8601 of fixed width, so that text order is time order
+    *_filled(String, "family", "branch", "state", "started"),
     Column("finished", String),
     # what a list shows of the report, the policy and the identity below
     Column("verdict", String),
     Column("policy_name", String),
     Column("lanes", JSON(none_as_null=True)),
-    Column("waived", Boolean, nullable=False),
-    Column("awaiting_sign_off", Boolean, nullable=False),
+    *_filled(Boolean, "waived", "awaiting_sign_off"),
     Column("exit_code", Integer),
     # when it came in from another history; of one that was made here none
     Column("imported", String),
@@ -113,9 +117,7 @@ metrics = Table(
     "metrics",
     metadata,
     Column("id", Integer, primary_key=True),
-    Column("probe", String, nullable=False),
-    Column("metric", String, nullable=False),
-    Column("slice", String, nullable=False),
+    *_filled(String, "probe", "metric", "slice"),
     Unique("probe", "metric", "slice"),
 )
 
@@ -123,9 +125,7 @@ readings = Table(
     "readings",
     metadata,
     Column("id", Integer, primary_key=True),
-    Column("unit", String, nullable=False),
-    Column("direction", String, nullable=False),
-    Column("estimator", String, nullable=False),
+    *_filled(String, "unit", "direction", "estimator"),
     Column("level", Float, nullable=False),
     Column("method", String, nullable=False),
     Unique("unit", "direction", "estimator", "level", "method"),
@@ -139,13 +139,8 @@ measurements = Table(
     Column("position", Integer, nullable=False),
     Column("reading", ForeignKey("readings.id"), nullable=False),
     # SQLite turns NaN into NULL, and -0.0 into 0.0: `not_finite` says of these five what they are, where one is such
-    Column("value", Float),
-    Column("reference_value", Float),
-    Column("effect", Float),
-    Column("lower", Float),
-    Column("upper", Float),
-    Column("scored", Integer, nullable=False),
-    Column("errored", Integer, nullable=False),
+    *(Column(name, Float) for name in FIGURES),
+    *_filled(Integer, "scored", "errored"),
     Column("note", Words, nullable=False),
     Column("not_finite", JSON(none_as_null=True)),
     Column("value_interval", JSON(none_as_null=True)),
@@ -160,9 +155,7 @@ asked = Table(
     "asked",
     metadata,
     Column("id", BigNumber, primary_key=True),
-    Column("probe", String, nullable=False),
-    Column("item_group", String, nullable=False),
-    Column("item_key", String, nullable=False),
+    *_filled(String, "probe", "item_group", "item_key"),
     Unique("probe", "item_key", "item_group"),
 )
 
@@ -176,8 +169,7 @@ items = Table(
     # 1 regression, 2 improvement
     Column("flip", SmallInteger),
     Column("errored", Boolean, nullable=False),
-    Column("question", BigNumber, nullable=False),
-    Column("answer", BigNumber, nullable=False),
+    *_filled(BigNumber, "question", "answer"),
     sqlite_with_rowid=False,
 )
 
@@ -186,8 +178,7 @@ probe_failures = Table(
     metadata,
     Column("id", Integer, primary_key=True),
     _of_run(),
-    Column("probe", String, nullable=False),
-    Column("kind", String, nullable=False),
+    *_filled(String, "probe", "kind"),
     Column("reason", Words, nullable=False),
     Unique("run_id", "probe", "kind", "reason"),
 )
@@ -209,9 +200,7 @@ waivers = Table(
     "waivers",
     metadata,
     Column("id", Integer, primary_key=True),
-    Column("family", String, nullable=False),
-    Column("branch", String, nullable=False),
-    Column("owner", String, nullable=False),
+    *_filled(String, "family", "branch", "owner"),
     Column("reason", Words, nullable=False),
     Column("criterion", String),
     Column("expires", String, nullable=False),
@@ -226,9 +215,7 @@ archivings = Table(
     "archivings",
     metadata,
     Column("id", Integer, primary_key=True),
-    Column("family", String, nullable=False),
-    Column("branch", String, nullable=False),
-    Column("owner", String, nullable=False),
+    *_filled(String, "family", "branch", "owner"),
     Column("reason", Words, nullable=False),
     Column("at", String, nullable=False),
     Column("archived", Boolean, nullable=False),
@@ -251,8 +238,7 @@ sign_offs = Table(
     _of_run(),
     Column("owner", String, nullable=False),
     Column("reason", Words, nullable=False),
-    Column("at", String, nullable=False),
-    Column("report_sha256", String, nullable=False),
+    *_filled(String, "at", "report_sha256"),
 )
 
 run_progress = Table(
@@ -260,8 +246,7 @@ run_progress = Table(
     metadata,
     _of_run(),
     Column("stage", Words, nullable=False),
-    Column("done", Integer, nullable=False),
-    Column("total", Integer, nullable=False),
+    *_filled(Integer, "done", "total"),
     Column("at", String, nullable=False),
     # an earlier version that still measures writes none
     Column("remaining", Words, nullable=False, server_default=""),
@@ -273,8 +258,7 @@ engine_events = Table(
     metadata,
     Column("id", Integer, primary_key=True),
     Column("run_id", ForeignKey("runs.id", ondelete="CASCADE"), nullable=False, index=True),
-    Column("at", String, nullable=False),
-    Column("kind", String, nullable=False),
+    *_filled(String, "at", "kind"),
     Column("message", Words, nullable=False),
 )
 
@@ -283,9 +267,6 @@ def timestamp(moment: datetime) -> str:
     """UTC in ISO 8601 of fixed width."""
     return moment.astimezone(UTC).isoformat(timespec="microseconds")
 
-
-FIGURES = ("value", "reference_value", "effect", "lower", "upper")
-"""The columns of measurements of which `not_finite` says what SQLite cannot."""
 
 NEGATIVE_ZERO = "-0.0"
 

@@ -170,14 +170,10 @@ def _known_names(connection: Connection, table: Table, names: list[str], keys: S
     columns, numbers = [table.c[name] for name in names], {}
     for start in range(0, len(keys), 100):
         several = keys[start : start + 100]
-        same = or_(*(and_(*map(_equal, columns, key)) for key in several))
+        same = or_(*(and_(*(column == value for column, value in zip(columns, key, strict=True))) for key in several))
         for row in connection.execute(select(*table.primary_key.columns, *columns).where(same)):
             numbers[tuple(row[1:])] = int(row[0])
     return numbers
-
-
-def _equal(column: Any, value: Any) -> Any:
-    return column == value
 
 
 class Texts(Connected):
