@@ -62,7 +62,8 @@ def diagnosis(paths: Paths) -> dict[str, Any]:
 
 def _state(paths: Paths, problems: list[str]) -> dict[str, Any]:
     folder, trouble = paths.state, None
-    there = _nearest(folder)
+    absolute = folder.absolute()
+    there = next(each for each in (absolute, *absolute.parents) if each.exists())
     try:
         if not there.is_dir():
             raise NotADirectoryError(20, f"{there} is not a folder")
@@ -82,12 +83,6 @@ def _state(paths: Paths, problems: list[str]) -> dict[str, Any]:
         "writable": trouble is None,
         "free": None if free is None else amount(free),
     }
-
-
-def _nearest(folder: Path) -> Path:
-    """The folder, or the nearest above it that is there."""
-    absolute = folder.absolute()
-    return next(each for each in (absolute, *absolute.parents) if each.exists())
 
 
 def _history(paths: Paths) -> dict[str, Any]:

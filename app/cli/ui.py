@@ -37,18 +37,13 @@ def ui(
         )
     from q36eval.app.dashboard.server import serve
 
-    hosts = [_host_name(name) for name in allow_host or ()]
+    hosts = allow_host or []
+    if (wrong := next((name for name in hosts if _HOST_NAME.fullmatch(name) is None), None)) is not None:
+        said = f"--allow-host takes a name without port or path, such as review.example.org, not {wrong!r}."
+        raise UsageError("option-value", said)
     local = not hosts and is_loopback(address)
     if not local:
         who = "no one can write" if read_only else "only people who log in can write (docs/ui.md describes the setup)"
         where = ", ".join(hosts) or f"{address} port {port}"
         say(f"anyone who reaches {where} can read every prompt and answer in this history; {who}.")
     serve(address, port, hosts, [*[READ_ONLY] * read_only, *[LOCAL] * local])
-
-
-def _host_name(text: str) -> str:
-    if _HOST_NAME.fullmatch(text) is None:
-        raise UsageError(
-            "option-value", f"--allow-host takes a name without port or path, such as review.example.org, not {text!r}."
-        )
-    return text

@@ -58,15 +58,7 @@ def main() -> None:
     st.html(STYLE)
     st.html(Path(__file__).with_name("drawing") / "pages.css")
     st.logo(LOGO, size="large", icon_image=ICON)
-    _draw_started(Started.of())
-    try:
-        page.run()
-    except Q36Error as error:
-        st.error("The history cannot be read.")
-        st.text(line(str(error)))
-
-
-def _draw_started(started: Started) -> None:
+    started = Started.of()
     source = shown_source(started.source)
     with st.sidebar:
         st.caption(f"Version {version_of('q36eval') or 'unknown'}")
@@ -74,6 +66,11 @@ def _draw_started(started: Started) -> None:
         st.caption(of, help=label(source))
         st.caption("Terms", help="\n\n".join(f"**{term}**: {meaning}" for term, meaning in TERMS.items()))
         draw_login()
+    try:
+        page.run()
+    except Q36Error as error:
+        st.error("The history cannot be read.")
+        st.text(line(str(error)))
 
 
 main()

@@ -244,7 +244,9 @@ def _item_json(item: ItemOutcome, *, whole: bool = False) -> dict[str, Any]:
         "flip": item.flip,
         "failures": reasons(item.branch),
         "reference_failures": reasons(item.reference),
-        "margin_nats": {side: None if m is None else _json_number(m.nats) for side, m in margins.items()},
+        "margin_nats": {
+            side: None if m is None else m.nats if math.isfinite(m.nats) else str(m.nats) for side, m in margins.items()
+        },
         "scores": {"reference": scores_of(item.reference), "branch": scores_of(item.branch)},
     }
     if not whole:
@@ -261,10 +263,6 @@ def _item_json(item: ItemOutcome, *, whole: bool = False) -> dict[str, Any]:
         "first_divergent_token": position,
         **sides,
     }
-
-
-def _json_number(value: float) -> float | str:
-    return value if math.isfinite(value) else str(value)
 
 
 def must_pass_rows(run: CanaryRun) -> list[dict[str, str]]:

@@ -71,12 +71,9 @@ def _lost(items: Iterable[ItemOutcome]) -> list[ItemOutcome]:
 
 def _groups(decisive: Iterable[CriterionResult]) -> list[str | None]:
     """Of evals the groups of tasks that decided; all of them where none did, or one criterion is over all."""
-    groups: list[str | None] = [one.slice.split("/")[0] for one in decisive if _judges_answers(one)]
+    of_answers = (one for one in decisive if one.probe is ProbeName.EVALS and one.metric != "perplexity")
+    groups: list[str | None] = [one.slice.split("/")[0] for one in of_answers]
     return [None] if "all" in groups or not groups else list(dict.fromkeys(groups))
-
-
-def _judges_answers(result: CriterionResult) -> bool:
-    return result.probe is ProbeName.EVALS and result.metric != "perplexity"
 
 
 def _varied(items: list[ItemOutcome]) -> list[ItemOutcome]:

@@ -127,7 +127,9 @@ def seconds_by_group(items: Iterable[ItemOutcome], figures: EvalsFigures) -> dic
 
 def flips_of(items: Iterable[ItemOutcome]) -> list[ItemOutcome]:
     """All eval flips: regressions, then improvements, in each the largest first."""
-    flipped = [item for item in items if item.probe is ProbeName.EVALS and item.flip and _has_right_answers(item)]
+    # perplexity has a score too, in nats per token, that is never right or wrong
+    scored = (item for item in items if item.probe is ProbeName.EVALS and "nll_nats" not in item.branch.detail)
+    flipped = [item for item in scored if item.flip]
     return sorted(flipped, key=lambda item: (item.flip != "regression", *(-x for x in flip_size(item)), item.item_key))
 
 
@@ -136,11 +138,6 @@ def flip_size(flip: ItemOutcome) -> tuple[float, float]:
     score = abs((flip.reference.score or 0.0) - (flip.branch.score or 0.0))
     reference, branch = choice_margin(flip.reference), choice_margin(flip.branch)
     return score, abs(reference - branch) if reference is not None and branch is not None else 0.0
-
-
-def _has_right_answers(item: ItemOutcome) -> bool:
-    """Perplexity has a score too, in nats per token, that is never right or wrong."""
-    return "nll_nats" not in item.branch.detail
 
 
 def largest(flips: Sequence[ItemOutcome], each: int) -> list[ItemOutcome]:

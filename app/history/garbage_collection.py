@@ -82,17 +82,13 @@ def _runs(history: History, paths: Paths, retention: Retention, now: datetime) -
     for run in reversed(outdated):
         if is_held(paths.run_lock(run.id)):
             continue
-        if run.state is RunState.RUNNING and _is_measured(history, run.id, run.started, now):
-            continue
+        if run.state is RunState.RUNNING:  # it may be measured on another machine
+            progress = history.progress(run.id)
+            if max(run.started, run.started if progress is None else progress.at) >= now - GRACE:
+                continue
         folder, why = paths.tokens(run.id), f"{branch_title(run.family, run.branch)}, {run.verdict or run.state}"
         size = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
         yield Removal("run", run.id, f"{why}; not retained", size, folder)
-
-
-def _is_measured(history: History, run_id: str, started: datetime, now: datetime) -> bool:
-    """Whether a running run said lately that it goes on; it may be measured on another machine."""
-    progress = history.progress(run_id)
-    return max(started, started if progress is None else progress.at) >= now - GRACE
 
 
 def _packs(paths: Paths, unused_for: timedelta, now: datetime) -> Iterator[Removal]:

@@ -57,7 +57,14 @@ class Effect:
         """Why it changes nothing that blocks, in a sentence; None where it does, or does together with others."""
         if self.excused or self.together:
             return None
-        concerned = [one for one in self.after.criteria if self._names(one)]
+        waiver = self.waiver
+        concerned = [
+            one
+            for one in self.after.criteria
+            if (waiver.canary is None or one.probe is ProbeName.CANARIES)
+            and waiver.criterion in (None, one.id)
+            and waiver.slice in (None, one.slice)
+        ]
         blocking = [one for one in concerned if one.tier == "blocking"]
         where = f"in run {self.run.id}"
         if concerned and not blocking:
@@ -75,12 +82,6 @@ class Effect:
         if self.waiver.canary is not None and self.together is None:
             return f"the canary {self.waiver.canary} lost nothing that blocks {where}"
         return f"{open_[0].name} cannot be waived {where}: its faults were not all counted, or the policy forbids it"
-
-    def _names(self, result: CriterionResult) -> bool:
-        """Whether the criterion lies in what the waiver names, its canary apart."""
-        if self.waiver.canary is not None and result.probe is not ProbeName.CANARIES:
-            return False
-        return self.waiver.criterion in (None, result.id) and self.waiver.slice in (None, result.slice)
 
 
 def _waived(report: GateReport) -> list[str]:

@@ -3,7 +3,6 @@
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from datetime import date
 from pathlib import Path
-from typing import Any
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, model_validator
@@ -112,11 +111,7 @@ def too_long(expires: date) -> str:
 
 def waivers_yaml(records: Iterable[WaiverRecord]) -> str:
     """The waivers of these records as such a file; the same records give the same bytes."""
-    entries = [_entry(record) for record in records]
+    values = ({"family": one.family, "branch": one.branch, **one.waiver.model_dump()} for one in records)
+    entries = [{name: of[name] for name in _Entry.model_fields if of[name] is not None} for of in values]
     body = yaml.safe_dump({"waivers": entries}, sort_keys=False, allow_unicode=True, width=100)
     return HEADER + body
-
-
-def _entry(record: WaiverRecord) -> dict[str, Any]:
-    values = {"family": record.family, "branch": record.branch, **record.waiver.model_dump()}
-    return {name: values[name] for name in _Entry.model_fields if values[name] is not None}

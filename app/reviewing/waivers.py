@@ -33,8 +33,11 @@ def check_names(
     if waiver.slice is not None:
         _known("slice", waiver.slice, [criterion.slice for criterion in criteria])
     if waiver.canary is not None:
+        from q36eval.canaries.specification import STANDARD, load_specs
+
         evaluated = (group for run in runs for group in history.groups(run.id, ProbeName.CANARIES))
-        _known("canary", waiver.canary, [*evaluated, *_shipped_canaries()])
+        shipped = (spec.id for named in (None, STANDARD) for spec in load_specs(skills=None, named=named))
+        _known("canary", waiver.canary, [*evaluated, *shipped])
 
 
 def check_branch(branch: str, family: Family, history: History) -> None:
@@ -51,12 +54,6 @@ def _known(what: str, name: str, names: Iterable[str]) -> None:
     known = set(names)
     if name not in known:
         raise UsageError("waiver-scope-unknown", f"Nothing here knows a {what} {name!r}; {closest(name, known)}.")
-
-
-def _shipped_canaries() -> list[str]:
-    from q36eval.canaries.specification import STANDARD, load_specs
-
-    return [spec.id for named in (None, STANDARD) for spec in load_specs(skills=None, named=named)]
 
 
 def judged_runs(history: History, family: str, branch: str) -> list[RunRecord]:
