@@ -175,7 +175,8 @@ def _unjudged(evals: EvalsFigures, run: "RunRecord", planned: Mapping[str, int |
             yield _of_measurement(m, run, compared, percent_interval(interval), interval, planned)
         else:
             interval = m.effect_interval
-            text, bounds = _change(m.effect), _change_interval(interval)
+            text = _change(m.effect)
+            bounds = why_none(interval) or f"[{100 * interval.lower:+.2f}, {100 * interval.upper:+.2f}]"
             yield _of_measurement(m, run, (text, m.effect, "change"), bounds, interval, planned)
     for perplexity in evals.perplexities():
         for ratio in (perplexity.token, perplexity.word):
@@ -249,7 +250,3 @@ def _finite(interval: Interval | None) -> Interval | None:
 
 def _change(effect: float) -> str:
     return f"{100 * effect:+.2f} points"
-
-
-def _change_interval(interval: Interval) -> str:
-    return why_none(interval) or f"[{100 * interval.lower:+.2f}, {100 * interval.upper:+.2f}]"
