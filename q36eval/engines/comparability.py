@@ -8,10 +8,20 @@ common with it. Free of torch.
 from q36eval.engines.base import IN_PROCESS
 from q36eval.records import DeploymentIdentity
 
+NEVER_RUN = "never run by us"
+"""Stands in an engine's version that we did not hold against another engine."""
+
 
 def engine_words(identity: DeploymentIdentity) -> str:
     """The engine of a deployment and its version, for a sentence."""
     return f"{identity.engine} ({identity.engine_version})"
+
+
+def trusted_words(identity: DeploymentIdentity | None) -> tuple[str, ...]:
+    """On what trust in the version of the engine rests, where we never ran it."""
+    if identity is None or NEVER_RUN not in identity.engine_version:
+        return ()
+    return (f"{engine_words(identity)}: its start-up test alone vouches for it",)
 
 
 def is_fair(branch: DeploymentIdentity, reference: DeploymentIdentity) -> bool:

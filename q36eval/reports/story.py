@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from q36eval.chat.declared_template import recorded_template
-from q36eval.engines.comparability import shared_words
+from q36eval.engines.comparability import shared_words, trusted_words
 from q36eval.gate.attempts import Attempts
 from q36eval.gate.competence import causes_words, family_words, is_able
 from q36eval.gate.declaration import no_release
@@ -196,6 +196,7 @@ def notes(report: GateReport, run: "RunRecord | None") -> tuple[str, ...]:
     asked = () if why is None else (f"{why}; its PASS does not approve a release",)
     engine = shared_engine(run)
     shared = () if engine is None else (engine,)
+    trusted = trusted_words(None if run is None else run.identity)
     unjudged = () if run is None else recorded_not_judged(run.provenance)
     awaits = awaited if report.awaiting_sign_off else ()
     better = (
@@ -203,7 +204,7 @@ def notes(report: GateReport, run: "RunRecord | None") -> tuple[str, ...]:
         for result in report.criteria
         if result.loss_interval is not None and result.loss_interval.upper < 0 and not result.anomalous
     )
-    return (*awaits, *asked, *unjudged, *_same_files(run), *shared, *better, *tried, *signed, *report.notes)
+    return (*awaits, *asked, *unjudged, *_same_files(run), *shared, *trusted, *better, *tried, *signed, *report.notes)
 
 
 def _same_files(run: "RunRecord | None") -> tuple[str, ...]:

