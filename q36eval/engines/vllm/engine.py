@@ -267,6 +267,8 @@ def _arguments(settings: EngineSettings, there: Environment) -> dict[str, Any]:
     chosen = {**ARGUMENTS, "model": folder, "tokenizer": folder}
     if there.on_cpu:
         chosen |= {"enforce_eager": True, "max_num_seqs": 16}
+    if "text_config" in open_checkpoint(hold(settings.folder)).config and "language_model_only" in there.arguments:
+        chosen["language_model_only"] = True  # no picture is ever shown
     if settings.kv_cache_dtype not in (None, "auto"):
         chosen["kv_cache_dtype"] = settings.kv_cache_dtype
     if settings.recurrent_state_dtype is not None:

@@ -17,7 +17,7 @@ SHORT_TEXTS = (
     '{"name": "Novák", "items": [{"sku": "A-17", "count": 3}], "paid": true}',
     "Dnes je středa. Zítra bude čtvrtek, a pozítří pátek.",
 )
-TEXTS = (*SHORT_TEXTS, " ".join(SHORT_TEXTS * 5))
+TEXTS = (*SHORT_TEXTS, " ".join(SHORT_TEXTS * 3))
 """The last is longer than a block of a prefix cache (128 tokens on a CPU)."""
 MEDIAN_NATS = 0.1
 """Half of a text's log-probabilities may differ by no more: logits in BF16 are off by up to 2^-8 of their size, 0.12 at
