@@ -9,6 +9,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 KILLS = 20
 """Moments of a test that kills; these are of the long profile."""
@@ -54,3 +55,11 @@ def killed_after(work: Callable[[], object], moment: float) -> bool:
     with contextlib.suppress(ProcessLookupError):
         os.killpg(child, signal.SIGKILL)
     return os.WIFSIGNALED(status)
+
+
+def runs(process: int) -> bool:
+    """Whether that process has not ended yet."""
+    try:
+        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False

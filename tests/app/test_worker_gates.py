@@ -17,6 +17,7 @@ from q36eval.config import Paths
 from q36eval.history import History, RunState
 from tests.app.kill_gates import write_files
 from tests.app.test_killed_gates import captured, judged
+from tests.kills import runs
 
 pytest.importorskip("ray")
 pytestmark = pytest.mark.long
@@ -68,13 +69,6 @@ def workers_of(process: "subprocess.Popen[str]", file: Path) -> list[int]:
     return [int(line) for line in file.read_text().split()]
 
 
-def gone(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
-    except OSError:
-        return True
-
-
 def spread(state: Path) -> list[dict[str, Any]]:
     history = History.open(Paths(REPOSITORY, state).history)
     (run,) = history.list_runs()
@@ -102,7 +96,7 @@ def test_the_driver_killed_and_the_run_resumed_by_another_number(
     history = History.open(Paths(REPOSITORY, state).history)
     assert [run.state for run in history.list_runs()] == [RunState.RUNNING]
     until = time.monotonic() + LONGEST_S
-    while not all(map(gone, pids)):
+    while any(map(runs, pids)):
         assert time.monotonic() < until, "workers outlive the command that they worked for"
         time.sleep(0.1)
     finish(begin(state, files, 1))

@@ -10,6 +10,7 @@ import pytest
 from q36eval.errors import UsageError
 from q36eval.evals.code_execution import CodeEval, check_code_metric, own_code_eval, passes
 from q36eval.evals.lm_configs import expand, read_config
+from tests.kills import runs
 from tests.raising import raises
 
 PATIENT_S = 600.0
@@ -59,16 +60,9 @@ def test_a_waiting_program_is_killed_with_its_children(tmp_path: Path) -> None:
     program = f"import os, time\nos.fork()\nopen({str(file)!r}, 'a').write(f'{{os.getpid()}}\\n')\ntime.sleep(3600)"
     assert not passes(program, 2.0)
     deadline = time.monotonic() + 60
-    while any(_runs(int(pid)) for pid in file.read_text().split()) and time.monotonic() < deadline:
+    while any(runs(int(pid)) for pid in file.read_text().split()) and time.monotonic() < deadline:
         time.sleep(0.05)
-    assert not any(_runs(int(pid)) for pid in file.read_text().split())
-
-
-def _runs(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return False
+    assert not any(runs(int(pid)) for pid in file.read_text().split())
 
 
 def test_pass_at_k_is_the_published_estimator() -> None:

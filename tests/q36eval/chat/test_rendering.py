@@ -28,6 +28,7 @@ from q36eval.chat.rendering import (
 from q36eval.checkpoints import load_tokenizer
 from q36eval.errors import EngineError
 from q36eval.kl.corpus_plan import generated
+from tests.kills import runs
 from tests.raising import raises
 
 SANDBOX = Path(__file__).parents[3] / "data" / "sandbox" / "bf16"
@@ -189,14 +190,6 @@ def test_the_process_ends_with_its_parent_also_amid_a_rendering(number: signal.S
         worker = int(parent.stdout.readline())
         parent.send_signal(number)
     deadline = time.monotonic() + 60
-    while _runs(worker):
+    while runs(worker):
         assert time.monotonic() < deadline, "the worker outlives its parent"
         time.sleep(0.05)
-
-
-def _runs(process: int) -> bool:
-    try:
-        state = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0]
-    except (FileNotFoundError, ProcessLookupError):
-        return False
-    return state != "Z"
