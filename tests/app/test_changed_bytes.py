@@ -21,7 +21,8 @@ from q36eval.records import ProbeName, Verdict
 from q36eval.references import captures_in
 from q36eval.run.request import Request, Target
 from tests.app.sandbox_gates import Gates, Heard
-from tests.app.weights_gates import POLICY, flip, kl
+from tests.app.weights_gates import POLICY, kl
+from tests.q36eval.checkpoints.inspection.damage import flip
 from tests.raising import raises
 
 WEIGHTS = "model.safetensors"

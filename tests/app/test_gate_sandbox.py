@@ -19,9 +19,9 @@ from q36eval.records import ItemOutcome, Measurement, ProbeFailure, ProbeName, V
 from tests.app.judged_runs import report_of
 from tests.app.sandbox_gates import SANDBOX, Gates, copied, two_tokens_swapped
 from tests.app.weights_gates import POLICY as WEIGHTS
-from tests.app.weights_gates import flip, kl
+from tests.app.weights_gates import kl
 from tests.branches import folder_of
-from tests.q36eval.checkpoints.inspection.damage import edit
+from tests.q36eval.checkpoints.inspection.damage import edit, flip
 from tests.raising import raises
 
 PACKED = "model.layers.2.self_attn.o_proj.weight_packed"

@@ -28,7 +28,7 @@ from q36eval.run.request import Target
 from tests.app.sandbox_gates import REPOSITORY, SANDBOX, Gates, copied, two_tokens_swapped
 from tests.branches import folder_of
 from tests.commands import q36eval
-from tests.q36eval.checkpoints.inspection.damage import Damage
+from tests.q36eval.checkpoints.inspection.damage import Damage, flip
 from tests.raising import raises
 
 pytestmark = pytest.mark.long
@@ -198,7 +198,9 @@ def test_a_pack_of_another_checkpoint_is_refused(gate: PackGates, pack: Path, fa
 
 
 def test_a_shard_that_turns_out_altered_ends_the_run_and_loses_nothing(gate: PackGates, pack: Path, copy: Path) -> None:
-    with raises(UsageError, "pack-damaged", flip(sorted(copy.glob("*/items/*"))[3])):
+    shard = sorted(copy.glob("*/items/*"))[3]
+    flip(shard)
+    with raises(UsageError, "pack-damaged", shard.name):
         gate(folder_of("main"), copy)
     interrupted = gate.history.list_runs(branch="main", limit=1)[0]
     resumed = gate(folder_of("main"), pack, resume=interrupted.id)
@@ -210,14 +212,6 @@ def test_a_pack_goes_on_only_with_its_own_reference(pack: Path, state: Path, tmp
     request = CaptureRequest(Target("changed", other), Scored("sandbox", 4096), (ProbeName.KL,), out=pack)
     with raises(UsageError, "pack-identity", "checkpoint_sha256"):
         capture(request, Paths(REPOSITORY, state), Progress(), lambda estimate: None)
-
-
-def flip(file: Path) -> str:
-    """Another byte in the middle of a file; its name."""
-    payload = bytearray(file.read_bytes())
-    payload[len(payload) // 2] ^= 1
-    file.write_bytes(payload)
-    return file.name
 
 
 def test_show_and_verify(pack: Path, copy: Path, tmp_path: Path) -> None:

@@ -21,15 +21,6 @@ def kl(most: float) -> str:
     return f"  - {{id: kl, probe: kl, metric: kl_divergence, margin: {margin}, {lanes}}}\n"
 
 
-def flip(file: Path) -> None:
-    """Another mantissa of the last value, in place: still a checkpoint, of other weights."""
-    with file.open("r+b") as stream:
-        stream.seek(-2, 2)
-        byte = stream.read(1)[0]
-        stream.seek(-2, 2)
-        stream.write(bytes([byte ^ 1]))
-
-
 def runs(state: Path) -> list[Any]:
     """The runs in the history of a state folder, newest first."""
     history = History.open(state / "history.sqlite")

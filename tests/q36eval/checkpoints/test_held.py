@@ -18,21 +18,11 @@ from q36eval.checkpoints.open_files import HeldFolder
 from q36eval.errors import ChangedError, EngineError, ExitCode
 from tests.raising import failing, raises
 
-from .inspection.damage import edit_json
+from .inspection.damage import edit_json, flip
 
 SANDBOX = Path(__file__).parents[3] / "data" / "sandbox" / "bf16"
 WEIGHTS = "model.safetensors"
 NORM = "model.norm.weight"
-
-
-def flip(file: Path, at: int = -1) -> None:
-    """Write one other byte into the file, in place."""
-    at %= file.stat().st_size
-    with file.open("r+b") as stream:
-        stream.seek(at)
-        byte = stream.read(1)[0]
-        stream.seek(at)
-        stream.write(bytes([byte ^ 1]))
 
 
 def flip_keeping_times(file: Path) -> None:

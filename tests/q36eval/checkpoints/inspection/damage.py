@@ -130,6 +130,15 @@ def sharded(change: Callable[[Path, dict[str, str]], object]) -> Damage:
     return damage
 
 
+def flip(file: Path) -> None:
+    """Another mantissa of the last value, in place: still a checkpoint, of other weights."""
+    with file.open("r+b") as stream:
+        stream.seek(-2, 2)
+        byte = stream.read(1)[0]
+        stream.seek(-2, 2)
+        stream.write(bytes([byte ^ 1]))
+
+
 def truncated(folder: Path) -> None:
     (folder / WEIGHTS).write_bytes((folder / WEIGHTS).read_bytes()[:-1000])
 
