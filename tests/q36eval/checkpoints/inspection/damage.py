@@ -157,10 +157,6 @@ def other_generation_config(folder: Path) -> None:
 OUTPUT = "model.layers.1.linear_attn.out_proj"
 
 
-def other_unquantized_weight(folder: Path) -> None:
-    edit_tensors(folder, lambda tensors: tensors[f"{OUTPUT}.weight"].view(-1)[:1].mul_(1.01))
-
-
 def twice_as_coarse(folder: Path) -> None:
     """Every NVFP4 expert rounded to nearest on a grid twice as coarse: no value beyond half a step of it."""
     reference = load_file(SANDBOX / "bf16" / WEIGHTS)
