@@ -7,7 +7,6 @@ import subprocess
 import sys
 from datetime import date, timedelta
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -18,10 +17,6 @@ from tests.commands import command_tree
 COMMANDS = command_tree()
 NO_JSON = {"q36eval ui"}
 """A server: it has no document to print."""
-
-
-def options(command: Any) -> set[str]:
-    return {name for parameter in command.params for name in parameter.opts}
 
 
 @pytest.fixture
@@ -45,7 +40,7 @@ def test_the_history_and_state_named_before_or_after_a_command_are_the_ones_read
 
 def test_every_command_takes_json() -> None:
     leaves = {name for name, command in COMMANDS.items() if not hasattr(command, "commands")}
-    assert {name for name in leaves if "--json" not in options(COMMANDS[name])} == NO_JSON
+    assert {name for name in leaves if not any("--json" in each.opts for each in COMMANDS[name].params)} == NO_JSON
 
 
 @pytest.mark.long
