@@ -25,10 +25,6 @@ ACCEPTED_SHARE, REJECTED_SHARE, UNREAD_SHARE = 0.01, 0.01, 0.02
 """Of a family's wrong, right and readable price comparisons, at most."""
 
 
-def outcome_of(judged: str) -> str:
-    return judged.partition(" ")[0]
-
-
 def test_the_record_is_of_this_version_and_of_every_source() -> None:
     version, judgements = recorded()
     assert version == CHECKS_VERSION, f"the record is of version {version}: {AGAIN}"
@@ -52,7 +48,7 @@ def test_a_readable_answer_is_read_as_a_person_does(part: str) -> None:
     """`ACCEPTED` counts the wrong readings that are left; none may be added."""
     _, judgements = recorded()
     answers = enumerate(hand_labelled((part,)), 1)
-    read = Counter((answer.label, outcome_of(judgements[f"{part}/{number}"])) for number, answer in answers)
+    read = Counter((answer.label, judgements[f"{part}/{number}"].partition(" ")[0]) for number, answer in answers)
     assert read[Outcome.WRONG, "right"] <= ACCEPTED.get(part, 0)
     assert read[Outcome.RIGHT, "wrong"] == 0
     readable = {pair: count for pair, count in read.items() if pair[0] is not Outcome.UNREADABLE}
