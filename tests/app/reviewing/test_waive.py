@@ -105,16 +105,13 @@ def test_an_export_reads_back_and_then_its_waivers_alone_count(history: History,
         ("sandbox", "fp8-head"): (waived(expires=until),),
     }
     history.add_waiver("sandbox", "main", waived(expires=until))
+    paths = Paths(REPOSITORY, tmp_path)
+    branches = Branches(["main"], Family.load(paths.families / "sandbox.yaml"), paths, file, None)
     for name, expected in (("fp8-head", (waived(expires=until),)), ("w4a16", ())):
-        source = branches(file, tmp_path)._source(name)
+        source = branches._source(name)
         assert source == WaiverSource(str(file), expected)
         now = circumstances_on(history, judge_run(history, 0, today), today, source=source)
         assert (now.waivers, now.waivers_from) == (expected, str(file))
-
-
-def branches(file: Path, state: Path) -> Branches:
-    paths = Paths(REPOSITORY, state)
-    return Branches(["main"], Family.load(paths.families / "sandbox.yaml"), paths, file, None)
 
 
 ENTRY = "{family: sandbox, branch: main, criterion: kl, owner: eva, reason: known, expires: 2026-04-01}"
