@@ -19,7 +19,6 @@ from q36eval.kl.divergence import token_figures
 from tests import smollm2
 from tests.assets.smollm2_decoded import TEXTS
 from tests.kl.peer import (
-    PeerFigures,
     StoredLogits,
     ours,
     parse_printed,
@@ -34,19 +33,15 @@ EXACT = ("-t", "1", "-fa", "off", "-ctk", "f32", "-ctv", "f32")
 """One thread; attention and KV cache in float32."""
 
 
-def both(reference, branch, labels) -> tuple[PeerFigures, dict[str, np.ndarray]]:
-    peer = peer_figures(stored_rows(reference), branch, labels)
-    figures = token_figures(*(torch.from_numpy(x) for x in (reference, branch, labels.astype(np.int64))))
-    return peer, {name: getattr(figures, name).numpy() for name in vars(figures)}
-
-
 def test_the_estimators_agree_where_nothing_is_clamped() -> None:
     rng = np.random.default_rng(31)
     reference = rng.normal(0, 2, (400, 97)).astype(np.float32)  # of an odd vocabulary, whose rows are padded
     branch = (reference + rng.normal(0, 0.3, reference.shape)).astype(np.float32)
     labels = rng.integers(0, 97, 400).astype(np.int32)
     assert (reference.max(-1) - reference.min(-1)).max() < 16
-    peer, ours = both(reference, branch, labels)
+    peer = peer_figures(stored_rows(reference), branch, labels)
+    figures = token_figures(*(torch.from_numpy(x) for x in (reference, branch, labels.astype(np.int64))))
+    ours = {name: getattr(figures, name).numpy() for name in vars(figures)}
     # half a step of its 16 bits is at most 1.2e-4 nats, and random: of a mean over a row, a tenth of that is left
     assert peer.kld == pytest.approx(ours["forward_kl"], abs=3e-5)
     printed = peer.printed()
