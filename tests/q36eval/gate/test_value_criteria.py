@@ -81,14 +81,11 @@ def test_a_ratio_of_margins_is_judged_from_thirty_clusters_on() -> None:
     assert (judged(29, 0.9).code, judged(29, 0.9).reason[-3:]) == ("too-few-clusters", " 30")
 
 
-def divergences(lengths: list[int]) -> Measurement:
+def by_clusters(min_clusters: int | None, lengths: list[int]) -> CriterionResult:
     units = np.array(lengths)
     sums = units * np.random.default_rng(0).lognormal(-6, 0.3, len(units))
-    return measurement(ProbeName.KL, "kl_divergence", items(sums, units=units, bounds=None), "mean")
-
-
-def by_clusters(min_clusters: int | None, lengths: list[int]) -> CriterionResult:
-    return judge(criterion("max_value", 0.1, min_clusters=min_clusters), [divergences(lengths)], [])
+    found = measurement(ProbeName.KL, "kl_divergence", items(sums, units=units, bounds=None), "mean")
+    return judge(criterion("max_value", 0.1, min_clusters=min_clusters), [found], [])
 
 
 def test_a_hundred_documents_of_which_ten_hold_the_tokens_are_not_a_hundred() -> None:
