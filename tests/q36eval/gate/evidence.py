@@ -192,7 +192,8 @@ def shipped_evidence(rng: np.random.Generator, margins_worse: float) -> list[Mea
         perplexity((nll + worse * np.log(1 / 0.979) + noise).tolist(), nll.tolist()),
     ]
     for name, margin in (("mmlu", 0.05), ("short_answers", 0.08), ("ruler", 0.07)):
-        measurements.append(accuracy(_lose(rng, right[name], worse * margin), right[name].astype(int).tolist(), name))
+        kept = right[name] & (rng.random(right[name].size) >= worse * margin)
+        measurements.append(accuracy(kept.astype(int).tolist(), right[name].astype(int).tolist(), name))
     for lane, margin in (("structured", 0.05), ("freeform", 0.08)):
         reference = failing[lane]
         branch = reference | (rng.random(reference.size) < worse * margin / (1 - reference.mean()))
@@ -202,8 +203,3 @@ def shipped_evidence(rng: np.random.Generator, margins_worse: float) -> list[Mea
         lost = (rng.random(prompts) < worse * margin).astype(int).tolist()
         measurements.append(failure_rate(lost, [0] * prompts, lane, "fixed_prompt_failure_rate"))
     return measurements
-
-
-def _lose(rng: np.random.Generator, right: np.ndarray, share: float) -> list[int]:
-    """The answers with `share` of the right ones lost."""
-    return (right & (rng.random(right.size) >= share)).astype(int).tolist()
