@@ -111,13 +111,6 @@ def test_no_line_of_an_answer_is_a_command() -> None:
 ANSWER = DecidingAnswer("a-canary", "What?\n```\n<details>\n", "this", "</details>\n" * 40, required=True)
 
 
-def whole_parts(text: str) -> None:
-    """As GitHub reads it, nothing is left open: code blocks and folded parts end before the text does."""
-    tokens = MarkdownIt("commonmark", {"html": True}).enable("table").parse(text)
-    blocks = "".join(token.content for token in tokens if token.type in ("html_block", "html_inline"))
-    assert blocks.count("<details") == blocks.count("</details>")
-
-
 def test_a_summary_that_is_too_long_is_the_verdict_alone_or_nothing() -> None:
     document = Document(hostile_report(), run_of(), measured(), (ANSWER, ANSWER))
     whole = to_summary(document)
@@ -133,7 +126,10 @@ def test_a_summary_that_is_too_long_is_the_verdict_alone_or_nothing() -> None:
 
 def test_a_summary_shows_the_verdict_and_the_prompts_and_folds_the_tables() -> None:
     summary = to_summary(Document(with_distances(hostile_report()), run_of(), measured(), (ANSWER,)))
-    whole_parts(summary)
+    # as GitHub reads it, nothing is left open: code blocks and folded parts end before the text does
+    tokens = MarkdownIt("commonmark", {"html": True}).enable("table").parse(summary)
+    blocks = "".join(token.content for token in tokens if token.type in ("html_block", "html_inline"))
+    assert blocks.count("<details") == blocks.count("</details>")
     shown = re.sub(r"<details>.*?</details>", "", summary, flags=re.DOTALL)
     assert next(line for line in shown.splitlines() if line.startswith("#")).startswith("# FAIL")
     order = [shown.index(words) for words in ("| structured |", "## Decided by", "a-canary")]
