@@ -57,13 +57,6 @@ def dump(file: str | Path) -> list[str]:
         return list(raw.iterdump())
 
 
-def set_version(database: str, version: str) -> None:
-    history = History.open(database)
-    with history._engine.begin() as connection:
-        connection.execute(text("UPDATE alembic_version SET version_num = :version"), {"version": version})
-    history.close()
-
-
 def test_all_that_was_written_is_there(old: str) -> None:
     history = History.open(old)
     assert state_of(old) == (HEAD, sorted(metadata.tables))
@@ -123,7 +116,10 @@ def test_a_migration_that_fails_leaves_all_as_it_was(old: str, monkeypatch: pyte
 
 @pytest.mark.parametrize(("version", "code"), [("9998", "history-schema-new"), ("0011", "history-schema-old")])
 def test_another_schema_is_refused_with_a_sentence_and_left_as_it_is(database: str, version: str, code: str) -> None:
-    set_version(database, version)
+    history = History.open(database)
+    with history._engine.begin() as connection:
+        connection.execute(text("UPDATE alembic_version SET version_num = :version"), {"version": version})
+    history.close()
     before = state_of(database)
     for upgrade in (True, False):
         with raises(UsageError, code, version, HEAD) as refused:
