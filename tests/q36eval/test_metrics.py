@@ -8,7 +8,7 @@ from rich.console import Console
 from q36eval.app.cli.policy_report import policy_parts
 from q36eval.gate import Criterion, GateReport, Policy, decide
 from q36eval.metrics import METRICS, Metric, criterion_title
-from q36eval.records import Direction, Measurement, ProbeName
+from q36eval.records import Direction, ProbeName
 from q36eval.reports import Document, to_console
 from q36eval.reports.card_report import to_card
 from q36eval.reports.html_report import to_html
@@ -39,15 +39,12 @@ def criterion(kind: str = "max_increase", title: str = "") -> Criterion:
     return Criterion.model_validate(fields | {"margin": margin, "lanes": ["freeform"]})
 
 
-def measured() -> Measurement:
-    """A branch that refuses 2 of 400 prompts, of which the reference refuses none."""
+def reported(title: str = "") -> GateReport:
+    """Of a branch that refuses 2 of 400 prompts, of which the reference refuses none."""
     evidence = failure_rate([1] * 2 + [0] * 398, [0] * 400, "harmless")
     names = ("value", "reference_value", "effect", "effect_interval", "counts", "clusters", "competence")
-    return METRICS[ProbeName.CANARIES, NEW.name].measured(**{name: getattr(evidence, name) for name in names})
-
-
-def reported(title: str = "") -> GateReport:
-    return decide(Policy(name="p", criteria=(criterion(title=title),)), [measured()])
+    found = METRICS[ProbeName.CANARIES, NEW.name].measured(**{name: getattr(evidence, name) for name in names})
+    return decide(Policy(name="p", criteria=(criterion(title=title),)), [found])
 
 
 @pytest.mark.usefixtures("_added")
