@@ -11,16 +11,6 @@ from tests import commands
 REPOSITORY = Path(__file__).parents[3]
 
 
-def family_of(folder: Path, lanes: list[str]) -> str:
-    """The sandbox's family, whose `bf16` is meant for these lanes alone."""
-    family = yaml.safe_load((REPOSITORY / "data" / "families" / "sandbox.yaml").read_text(encoding="utf-8"))
-    source = {"path": str(REPOSITORY / "data" / "sandbox" / "bf16")}
-    family["branches"] = {"bf16": family["branches"]["bf16"] | {"lanes": lanes, "source": source}}
-    path = folder / "family.yaml"
-    path.write_text(yaml.safe_dump(family), encoding="utf-8")
-    return str(path)
-
-
 @pytest.mark.parametrize(
     ("named", "options", "judged"),
     [
@@ -33,7 +23,12 @@ def family_of(folder: Path, lanes: list[str]) -> str:
 def test_a_gate_judges_the_lanes_of_the_branch_or_those_named(
     tmp_path: Path, weights: tuple[str, ...], named: list[str], options: list[str], judged: list[str]
 ) -> None:
-    family = family_of(tmp_path, named)
-    options = ["--branch", "bf16", "--family", family, *weights, *options, "--json"]
+    """Of the sandbox's family, whose `bf16` is meant for the named lanes alone."""
+    family = yaml.safe_load((REPOSITORY / "data" / "families" / "sandbox.yaml").read_text(encoding="utf-8"))
+    source = {"path": str(REPOSITORY / "data" / "sandbox" / "bf16")}
+    family["branches"] = {"bf16": family["branches"]["bf16"] | {"lanes": named, "source": source}}
+    path = tmp_path / "family.yaml"
+    path.write_text(yaml.safe_dump(family), encoding="utf-8")
+    options = ["--branch", "bf16", "--family", str(path), *weights, *options, "--json"]
     done = commands.q36eval("gate", *options, state=tmp_path, code=0)
     assert [lane["lane"] for lane in json.loads(done.stdout)["report"]["lanes"]] == judged
