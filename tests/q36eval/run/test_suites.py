@@ -27,17 +27,12 @@ ROOT = Path(__file__).resolve().parents[3]
 PATHS = Paths(ROOT, ROOT / "nowhere")
 
 
-def own_suite(folder: Path) -> Path:
+def test_a_suite_is_asked_on_its_frozen_data_and_brings_no_texts_of_a_shipped_one(tmp_path: Path) -> None:
     """The sandbox's perplexity group, as a suite of somebody's own."""
     body = yaml.safe_load((ROOT / "evals/suites/sandbox.yaml").read_text(encoding="utf-8"))
     groups = [group | {"task": str(ROOT / "evals/tasks/perplexity.yaml")} for group in body["groups"][-1:]]
-    path = folder / "sandbox.yaml"
+    path, data = tmp_path / "sandbox.yaml", tmp_path / "frozen"
     path.write_text(yaml.safe_dump(body | {"data": "frozen", "groups": groups}), encoding="utf-8")
-    return path
-
-
-def test_a_suite_is_asked_on_its_frozen_data_and_brings_no_texts_of_a_shipped_one(tmp_path: Path) -> None:
-    path, data = own_suite(tmp_path), tmp_path / "frozen"
     with raises(UsageError, "frozen-data-incomplete"):
         build_evals(str(path), PATHS, Limits())
     shutil.copytree(ROOT / "data/tasks/sandbox", data)
