@@ -196,21 +196,18 @@ def paired(branch, reference, units, blocks, largest) -> Clusters:
     return items(branch, reference, units, schedule=Schedule(largest=largest, blocks=tuple(map(int, blocks))))
 
 
-def asked_until(counts, look: int) -> Clusters:
-    """The clusters of one simulated gate after a look."""
-    found = kinds(SMALL)
-    rows = [(kind, block) for block in range(look + 1) for kind, n in enumerate(counts[block]) for _ in range(int(n))]
-    kind, blocks = np.array(rows).T
-    columns = (column[kind] for column in (found.branch, found.reference, found.units))
-    return paired(*columns, blocks, int(found.largest))
-
-
 @pytest.mark.parametrize("margin", [Margin("max_increase", 0.03), Margin("min_recovery", 0.97)])
 def test_simulated_looks_are_the_margin_test_on_what_was_asked(margin: Margin) -> None:
     counts = draw(SMALL, Scenario(0.06, 0.01, margin), 2, np.random.default_rng(1))
-    p_pass, p_fail = margin_looks(kinds(SMALL), margin)(counts)
+    found = kinds(SMALL)
+    p_pass, p_fail = margin_looks(found, margin)(counts)
     for gate, look in ((0, 0), (0, 9), (1, len(SMALL.blocks) - 1)):
-        test = margin_test(asked_until(counts[gate], look), "paired_mean", margin, direction=HIGHER)
+        asked = enumerate(counts[gate][: look + 1])
+        rows = [(kind, block) for block, of_block in asked for kind, n in enumerate(of_block) for _ in range(int(n))]
+        kind, blocks = np.array(rows).T
+        columns = (column[kind] for column in (found.branch, found.reference, found.units))
+        clusters = paired(*columns, blocks, int(found.largest))
+        test = margin_test(clusters, "paired_mean", margin, direction=HIGHER)
         assert (test.p_pass, test.p_fail) == pytest.approx((p_pass[gate, look], p_fail[gate, look]), rel=1e-9)
 
 
