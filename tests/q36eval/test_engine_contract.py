@@ -12,7 +12,6 @@ from q36eval.engines import (
     IN_PROCESS,
     EngineOptions,
     EngineSettings,
-    ScoreRequest,
     as_reference,
     identity_of,
     open_engine,
@@ -23,10 +22,11 @@ from q36eval.engines.opening import KINDS, Kind
 from q36eval.engines.parts import parts_of
 from q36eval.errors import EngineError, UsageError
 from q36eval.history import RunRecord
+from q36eval.kl.corpus import CorpusDocument
 from q36eval.records import DeploymentIdentity, Measurement, ProbeName, Verdict
 from q36eval.run.request import CanaryChoice
 from tests.q36eval.arithmetic_engine import KIND, REGISTERED, write_checkpoint
-from tests.q36eval.openai.server import log_probs
+from tests.q36eval.run.test_serving_error import divergence_of
 from tests.q36eval.small_runs import SmallRuns
 from tests.q36eval.test_references import IDENTITY
 from tests.raising import raises
@@ -114,13 +114,8 @@ def test_a_damaged_branch_fails_by_the_divergence_its_arithmetic_gives(
     """KL(reference || branch) from both deployments' logits on the scored tokens, without any code of the probe."""
     assert runs["damaged"][0].verdict is Verdict.FAIL
     engines = [open_engine(EngineSettings(checkpoints[name], kind=KIND)) for name in ("reference", "damaged")]
-    total, tokens = 0.0, 0
-    for text in DOCUMENTS:
-        ids = tuple(engines[0].tokenizer.encode(text, add_special_tokens=False))
-        p, q = (log_probs(engine, ScoreRequest("x", ids)).double() for engine in engines)
-        total += float((p.exp() * (p - q)).sum())
-        tokens += len(ids) - 1
-    assert measured(runs["damaged"])["kl.kl_divergence[own]"].value == pytest.approx(total / tokens, rel=1e-4)
+    kl, _ = divergence_of(*engines, [CorpusDocument(text, "own", text) for text in DOCUMENTS])
+    assert measured(runs["damaged"])["kl.kl_divergence[own]"].value == pytest.approx(kl, rel=1e-4)
 
 
 def test_an_option_that_an_engine_does_not_have_is_refused_by_name(checkpoints: dict[str, Path]) -> None:
