@@ -60,8 +60,11 @@ def test_a_newest_run_that_did_not_measure_it_is_not_stable(drifted: History) ->
     suites, policy = {"canaries": "s"}, small_policy()
     known = {"identity": run.identity, "reference_identity": run.reference_identity}
     crashed = drifted.start_run(family="sandbox", branch="main", policy=policy, suites=suites, **known)
+    before = len(drifted.list_runs(branch="main"))
     drifted.finish_run(crashed.id, run.report)
-    assert drift_of(drifted, *MAIN, containing="tools").state is DriftState.INCOMPARABLE
+    found = drift_of(drifted, *MAIN, containing="tools")
+    assert (found.state, found.runs) == (DriftState.INCOMPARABLE, before)
+    assert crashed.id in found.metrics[0].statement
 
 
 @pytest.mark.long
