@@ -74,14 +74,6 @@ def test_where_a_side_has_no_head_nothing_is_claimed(tmp_path: Path, side: str) 
     assert not any("draft" in key for key in figures(branch, reference))
 
 
-def documented(folder: Path) -> Policy:
-    """The criterion that the documentation adds to the release policy, alone."""
-    page = (ROOT / "docs" / "memory.md").read_text(encoding="utf-8")
-    (folder / "own.yaml").write_text(page.partition("```yaml\n")[2].partition("```")[0], encoding="utf-8")
-    whole = read_policy(folder / "own.yaml")
-    return whole.model_copy(update={"criteria": [each for each in whole.criteria if each.id == "draft-acceptance"]})
-
-
 @pytest.mark.long
 def test_a_trained_head_is_accepted_and_one_with_random_weights_is_not(tmp_path: Path) -> None:
     """The reference ships the trained one; each branch has the same text model."""
@@ -97,7 +89,11 @@ def test_a_trained_head_is_accepted_and_one_with_random_weights_is_not(tmp_path:
     texts = sorted(load_corpus(CORPUS), key=lambda document: len(document.text))[10:50]
     whole = figures(with_head(tmp_path / "whole", trained), reference, texts)
     broken = figures(with_head(tmp_path / "broken", ruined), reference, texts)
-    policy, first = documented(tmp_path), "draft_acceptance[guess=1]"
+    # the criterion that the documentation adds to the release policy, alone
+    page = (ROOT / "docs" / "memory.md").read_text(encoding="utf-8")
+    (tmp_path / "own.yaml").write_text(page.partition("```yaml\n")[2].partition("```")[0], encoding="utf-8")
+    added = [each for each in read_policy(tmp_path / "own.yaml").criteria if each.id == "draft-acceptance"]
+    policy, first = Policy(name="own", criteria=tuple(added)), "draft_acceptance[guess=1]"
     found = [decide(policy, measured).verdict for measured in ([whole[first]], [broken[first]], [])]
     # 40 texts show no change below 0.09, and of a lost head there is no figure
     assert found == [Verdict.INCONCLUSIVE, Verdict.FAIL, Verdict.INCONCLUSIVE]
