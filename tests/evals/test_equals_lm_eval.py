@@ -40,13 +40,6 @@ def suite(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_small_suite(tmp_path_factory.mktemp("suite"), FILES, max_length=MAX_LENGTH)
 
 
-def in_process(model: Any, tokenizer: Any) -> Any:
-    """lm-eval's own model class, which asks one at a time and without padding."""
-    from lm_eval.models.huggingface import HFLM
-
-    return HFLM(pretrained=model, tokenizer=tokenizer, batch_size=1, max_length=MAX_LENGTH)
-
-
 def by_client(address: str, model: str) -> Any:
     """lm-eval's own client of an endpoint, `local-completions`, with the branch's tokenizer."""
     pytest.importorskip("tenacity", reason="lm-eval's client needs it: pip install lm-eval[api]")
@@ -109,18 +102,17 @@ def assert_equal(suite: Path, stock: dict[str, Any], engine: Engine) -> list[Wor
     return items
 
 
-def assert_shared(items: list[WorkItem]) -> None:
-    """What is asked together must have had something to share, or that shows nothing."""
-    batches = scoring_batches([request for item in items for request in item.scores])
-    assert any(common_prefix(batch) for batch in batches), "no prefix was shared"
-
-
 @pytest.mark.long
 def test_log_likelihoods_texts_and_metrics_are_lm_evals(
     suite: Path, tiny_model: Any, engine: Engine, tokenizer: Any, tmp_path: Path
 ) -> None:
-    stock = asked_of_lm_eval(suite, in_process(tiny_model, tokenizer), tmp_path)
-    assert_shared(assert_equal(suite, stock, engine))
+    """Of its own model class, which asks one at a time and without padding."""
+    from lm_eval.models.huggingface import HFLM
+
+    own = HFLM(pretrained=tiny_model, tokenizer=tokenizer, batch_size=1, max_length=MAX_LENGTH)
+    items = assert_equal(suite, asked_of_lm_eval(suite, own, tmp_path), engine)
+    batches = scoring_batches([request for item in items for request in item.scores])
+    assert any(common_prefix(batch) for batch in batches), "no prefix was shared, so this shows nothing"
 
 
 @pytest.mark.long
