@@ -13,17 +13,13 @@ from q36eval.probes import Progress
 from q36eval.records import Measurement, ProbeName
 from q36eval.run.measure import measure
 from q36eval.run.request import CanaryChoice, Request, Target
+from tests.app.weights_gates import kl
 from tests.evals.small_suite import write_small_suite
 
 REPOSITORY = Path(__file__).parents[2]
 COUNTS = {f"mmlu{kind}/{name}.jsonl": 5 for kind in ("", "_dev") for name in ("geology", "law")}
 COUNTS |= {f"short_answers{kind}/law.jsonl": 4 for kind in ("", "_dev")} | {"perplexity/czech.jsonl": 2}
-POLICY = """
-name: test
-criteria:
-  - {id: kl, probe: kl, metric: kl_divergence,
-     margin: {kind: max_value, value: 0.02, source: x}, lanes: [structured, freeform], min_clusters: 8}
-"""
+POLICY = f"name: test\ncriteria:\n{kl(0.02)}"
 
 
 class SmallRuns:

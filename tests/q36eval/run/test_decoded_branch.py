@@ -29,6 +29,7 @@ from q36eval.run.request import Request, Target, asks_endpoint, probes_for
 from q36eval.run.served_lane import alone
 from q36eval.run.serving_error import record, tell_apart
 from tests.app.sandbox_gates import Gates
+from tests.app.weights_gates import POLICY as WEIGHTS
 from tests.branches import folder_of
 from tests.q36eval.openai.server import Served, opened, serving
 from tests.q36eval.run.test_serving_error import divergence_of, documents, plan, register
@@ -37,13 +38,9 @@ from tests.raising import failing, raises
 REPOSITORY = Path(__file__).parents[3]
 SANDBOX = REPOSITORY / "data" / "sandbox"
 FEW = 40
-POLICY = """
-name: own
-criteria:
-  - {id: intact, probe: weights, metric: integrity_faults,
-     margin: {kind: max_count, value: 0, source: x}, lanes: [structured, freeform]}
-  - {id: as-decoded, probe: served, metric: serving_kl,
-     margin: {kind: max_value, value: 0.0005, source: x}, lanes: [structured, freeform]}
+POLICY = f"""{WEIGHTS}
+  - {{id: as-decoded, probe: served, metric: serving_kl,
+     margin: {{kind: max_value, value: 0.0005, source: x}}, lanes: [structured, freeform]}}
 """
 
 
