@@ -11,13 +11,11 @@ from typer.testing import CliRunner
 
 from q36eval.app.cli.inspect import inspect
 from q36eval.app.sandbox import NAMES
-from q36eval.app.targets import load_family, resolve
 from q36eval.checkpoints import checkpoint_sha256
 from q36eval.checkpoints.inspection import Finding, Promise, Section, Severity, inspect_checkpoint
 from q36eval.checkpoints.inspection.examination import not_judged
 from q36eval.checkpoints.inspection.extra_modules import SHIPPED
 from q36eval.checkpoints.inspection.findings import OF_ITSELF
-from q36eval.config import Paths
 from tests.branches import folder_of
 
 from . import damages, tiny
@@ -106,14 +104,14 @@ def test_a_group_of_zeros_has_the_least_exponent_by_right(copy_of: Copy) -> None
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("name", sorted({case.checkpoint for case in CASES} - {*NAMES}))
-def test_no_false_alarm_on_what_was_damaged(name: str, whole: Whole) -> None:
-    branch, reference = whole(name)
+@pytest.mark.parametrize("name", sorted({case.checkpoint for case in CASES} | {*NAMES}))
+def test_no_false_alarm_on_any_branch_nor_on_what_was_damaged(name: str, whole: Whole) -> None:
+    branch, reference = (folder_of(name), SANDBOX / "bf16") if name in NAMES else whole(name)
     found = inspect_checkpoint(branch, reference, weights_workers=1, promises=promised(name))
     assert not found.blocking
     assert set(found.measured) == set(Section)
     assert found.unbounded_weights == 0
-    assert max([row.worst_bound_usage or 0.0 for row in found.errors]) < 0.9, "what rounding can cost"
+    assert max([row.worst_bound_usage or 0.0 for row in found.errors], default=0.0) < 0.9, "what rounding can cost"
 
 
 @pytest.mark.long
@@ -130,16 +128,6 @@ def test_what_files_do_not_show_is_not_called_damage(
 def test_cases_have_ids_of_their_own_and_cover_every_format() -> None:
     assert len({case.id for case in CASES}) == len(CASES)
     assert {case.checkpoint for case in CASES} >= {*tiny.MANIFEST}, "every format is damaged"
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("branch", sorted(NAMES))
-def test_no_false_alarm_on_any_branch(branch: str, tmp_path: Path) -> None:
-    paths = Paths(SANDBOX.parents[1], tmp_path)
-    found = inspected(resolve(branch, load_family("sandbox", paths), paths).folder)
-    assert not found.blocking
-    assert set(found.measured) == set(Section)
-    assert found.unbounded_weights == 0
 
 
 def test_an_undamaged_copy_is_clean_and_shown_as_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
