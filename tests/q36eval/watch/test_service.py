@@ -212,12 +212,6 @@ def test_a_new_baseline_forgets_every_text_and_says_what_becomes_of_an_incident(
 PAGE = Path(__file__).parents[3] / "docs" / "watch.md"
 
 
-def documented() -> dict[str, tuple[str, set[str]]]:
-    """Type of every series, and the words that its column of labels names."""
-    rows = re.findall(r"^\| `(q36eval_\w+)` \| (\w+) \|([^|]*)\|", PAGE.read_text(encoding="utf-8"), re.M)
-    return {name: (kind, set(re.findall(r"`(\w+)`", labels))) for name, kind, labels in rows}
-
-
 @pytest.mark.long
 def test_every_series_is_documented_with_its_type_and_labels(place: Place) -> None:
     reason = "the extra watch is not installed"
@@ -247,7 +241,8 @@ def test_every_series_is_documented_with_its_type_and_labels(place: Place) -> No
             assert sample.labels["deployment"] == "prod"
             kind, labels = shown.setdefault(sample.name, (family.type, set()))
             labels |= sample.labels.keys() - {"deployment"}
-    expected = documented()
+    rows = re.findall(r"^\| `(q36eval_\w+)` \| (\w+) \|([^|]*)\|", PAGE.read_text(encoding="utf-8"), re.M)
+    expected = {name: (kind, set(re.findall(r"`(\w+)`", labels))) for name, kind, labels in rows}
     assert len(expected) > 20
     assert set(shown) == set(expected)
     for name, (kind, words) in expected.items():
