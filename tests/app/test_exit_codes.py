@@ -203,19 +203,13 @@ def full_after(pages: int) -> Iterator[None]:
         event.remove(Engine, "connect", limit)
 
 
-def fresh(state: Path) -> Path:
-    """The file of an empty history, small: without the pages that migrations left free."""
-    History.open(state / "history.sqlite").close()
-    empty = state / "empty.sqlite"
-    with contextlib.closing(sqlite3.connect(state / "history.sqlite")) as database:
-        database.execute("VACUUM INTO ?", (str(empty),))
-    return empty
-
-
 def test_4_when_the_disk_of_the_history_is_full_and_nothing_is_lost(tmp_path: Path) -> None:
     """Wherever in a run the disk fills: one sentence, never a verdict that was not kept, and the run resumes."""
     gate = ("gate", "--branch", "bf16", *SKIPPING)  # by the family's policy: INCONCLUSIVE, and some pages long
-    empty = fresh(tmp_path / "state")
+    History.open(tmp_path / "history.sqlite").close()
+    empty = tmp_path / "empty.sqlite"  # without the pages that migrations left free
+    with contextlib.closing(sqlite3.connect(tmp_path / "history.sqlite")) as database:
+        database.execute("VACUUM INTO ?", (str(empty),))
     begun: list[bool] = []
     for spare in range(0, 60, 4):
         state = tmp_path / f"state-{spare}"
