@@ -236,11 +236,6 @@ def falling(power: float, columns: int) -> Tensor:
     return (axes * torch.arange(1, columns + 1) ** -power) @ axes.T
 
 
-def autocorrelated(columns: int) -> Tensor:
-    place = torch.arange(columns)
-    return 0.95 ** (place[:, None] - place).abs().float()
-
-
 def students_t(tail: float, rows: int = 128, columns: int = 256) -> Tensor:
     torch.manual_seed(5)
     return torch.distributions.StudentT(tail).sample((rows, columns))
@@ -267,7 +262,8 @@ def measured(kind: str, stored: Stored, weight: Tensor, name: str = "w") -> Weig
 @pytest.mark.parametrize("tail", [200.0, 4.0])
 def test_honest_calibration_is_clean(kind: str, group: int, tail: float) -> None:
     weight = students_t(tail)
-    inputs = [autocorrelated(256), *(falling(power, 256) for power in (0.5, 1.0, 1.5, 2.0))]
+    place = torch.arange(256)
+    inputs = [0.95 ** (place[:, None] - place).abs().float(), *(falling(power, 256) for power in (0.5, 1.0, 1.5, 2.0))]
     honest = [nearest(kind, group, weight), clipped(kind, group, weight)]
     honest += [gptq(kind, group, weight, hessian) for hessian in inputs]
     errors = [measured(kind, stored, weight) for stored in honest]
