@@ -30,7 +30,8 @@ def write_mirror(home: Path) -> None:
     cache(root, "rajpurkar/squad_v2", "squad_v2", {"validation": _squad()}, squad)
     context = {"title": List(text), "sentences": List(List(text))}
     hotpot = Features(id=text, question=text, answer=text, context=context)
-    cache(root, "hotpotqa/hotpot_qa", "distractor", {"validation": _hotpot()}, hotpot)
+    rows = [*(_question_about(n, n) for n in range(8)), _question_about(8, 0)]  # the last shares the first's document
+    cache(root, "hotpotqa/hotpot_qa", "distractor", {"validation": rows}, hotpot)
     names = ("Question", "Correct Answer", "Incorrect Answer 1", "Incorrect Answer 2", "Incorrect Answer 3")
     hard = [{name: f"{name} {number}?" for name in names} for number in range(4)]
     cache(root, "Idavidrein/gpqa", "gpqa_diamond", {"train": hard}, Features({name: text for name in names}))
@@ -112,12 +113,6 @@ def _squad() -> list[dict[str, Any]]:
                     }
                 )
     return rows
-
-
-def _hotpot() -> list[dict[str, Any]]:
-    """Eight questions about documents of their own, and one that shares a document with the first."""
-    rows = [_question_about(number, number) for number in range(8)]
-    return [*rows, _question_about(8, 0)]
 
 
 def _question_about(number: int, village: int) -> dict[str, Any]:
