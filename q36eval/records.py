@@ -207,6 +207,10 @@ class Clusters(Record):
             raise ValueError("cluster columns differ in length")
         return self
 
+    def __hash__(self) -> int:
+        """Of what tells one from another; a schedule holds mappings, which have none."""
+        return hash((self.units, self.branch, self.reference, self.errored))
+
     def counts(self) -> Counts:
         """Units with and without a value."""
         scored, without, unreadable = sum(self.units), sum(self.errored), sum(self.unreadable or ())

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from fnmatch import fnmatchcase
 from urllib.parse import quote
 
-SECRETS = ("Q36EVAL_HISTORY", "Q36EVAL_WATCH_*", "*_API_KEY", "*_TOKEN", "*_SECRET", "*_PASSWORD")
-"""Environment variables that may hold one, or several with blanks between."""
+SECRETS = ("Q36EVAL_WATCH_*", "*_API_KEY", "*_TOKEN", "*_SECRET", "*_PASSWORD")
+"""Environment variables that hold one, or several with blanks between."""
 LEAST = 8
 """Characters of a secret, or of a piece of one, that is told from any other word."""
 _PASSWORD = re.compile(r"(://[^/\s:@]*):[^/\s@]+@")
@@ -30,7 +30,7 @@ def redacted(text: str, *more: str) -> str:
 def _secrets() -> Iterator[str]:
     for name, value in os.environ.items():
         if any(fnmatchcase(name, each) for each in SECRETS):
-            yield from (word for word in value.split() if not os.path.exists(word))
+            yield from value.split()
 
 
 def _forms(secret: str) -> Iterator[str]:

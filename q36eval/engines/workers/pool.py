@@ -381,7 +381,7 @@ def _first_line(error: BaseException) -> str:
 
 def local_environment(inherited: Mapping[str, str]) -> dict[str, str]:
     """What a cluster of this machine and its workers find in their environment, of what the command has."""
-    unwanted = (*SECRETS, *NOT_FOR_RAY)  # which no worker needs
+    unwanted = (*SECRETS, "Q36EVAL_HISTORY", *NOT_FOR_RAY)  # which no worker needs
     kept = {name: value for name, value in inherited.items() if not any(fnmatch(name, each) for each in unwanted)}
     code = Path(__file__).resolve().parents[3]
     if (code / "pyproject.toml").is_file():  # a checkout, which need not be installed
