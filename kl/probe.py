@@ -79,7 +79,6 @@ class KLProbe(Probe):
         self._scorer: Scorer | None = None
         self._tokenizer: Any = None
         self._store: TokenStore | None = None
-        self._worst = torch.empty(0, dtype=torch.float64)
         self._temporary: TemporaryDirectory[str] | None = None
         self.planned: dict[str, PlannedDocument] = {}
         """What `plan` made of every document, by the key of its work item."""
@@ -223,10 +222,13 @@ class KLProbe(Probe):
     def _likeliest(
         self, item: WorkItem, results: ItemResults, reference: Digest, figures: TokenFigures
     ) -> dict[str, Any]:
-        """What each deployment held likeliest at the tokens that may still be among the worst of the run."""
+        """What each deployment held likeliest at the worst tokens of a document, which may be the worst of the run.
+
+        Always so many, whatever came before: a resumed run keeps what an unbroken one does, to the last bit.
+        """
         forward = figures.forward_kl.nan_to_num(nan=torch.inf, posinf=torch.inf)
-        self._worst = torch.cat([self._worst, forward]).sort().values[-COUNT:]
-        rows = ((forward >= self._worst[0]) & ~figures.branch_logprob.isnan()).nonzero().squeeze(-1)
+        rows = forward.argsort(descending=True, stable=True)[:COUNT]
+        rows = rows[~figures.branch_logprob[rows].isnan()]
         if self._scorer is None or not len(rows):
             return {}
         sides = (
