@@ -21,8 +21,8 @@ def redacted(text: str, *more: str) -> str:
     Digits alone are a figure, and stay.
     """
     text = _PASSWORD.sub(r"\1:***@", text)
-    for secret in (*more, *_secrets()):
-        for form in _forms(secret) if len(secret) >= LEAST else ():
+    for secret in filter(None, (*more, *_secrets())):
+        for form in _forms(secret) if len(secret) >= LEAST else {secret} & {*more}:
             text = text.replace(form, "***")
     return text
 
@@ -36,5 +36,6 @@ def _secrets() -> Iterator[str]:
 def _forms(secret: str) -> Iterator[str]:
     data = secret.encode(errors="surrogateescape")
     encoded = data.hex(), data.hex().upper(), base64.b64encode(data).decode().rstrip("="), quote(secret)
-    forms = (secret, *encoded, secret[:LEAST], secret[-LEAST:])
+    pieces = () if "://" in secret else (secret[:LEAST], secret[-LEAST:])  # every address begins alike
+    forms = (secret, *encoded, *pieces)
     yield from (form for form in forms if not form.isdigit())

@@ -1,7 +1,7 @@
 """`q36eval served`: what only a served model shows. It needs no reference, and decides."""
 
 import json
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -26,9 +26,6 @@ from q36eval.engines import EngineOptions
 from q36eval.errors import UsageError
 from q36eval.records import ProbeName
 from q36eval.run.request import Request
-
-if TYPE_CHECKING:
-    pass
 
 SERVED_POLICY = "served"
 """The shipped policy with criteria of that probe."""

@@ -179,13 +179,13 @@ def by_context(worst: Sequence[WorstToken]) -> list[list[WorstToken]]:
 
 def likely_words(token: WorstToken) -> str:
     """What each model expected most, and how likely both held the token that stands there."""
-    held = f"{_share(token.reference_logprob)} to the reference, {_share(token.branch_logprob)} to the branch"
     expected = "What they expected instead is not in this run's record"
     if token.reference_top is not None and token.branch_top is not None:
         reference = f"⟦{token.reference_top}⟧ ({_share(token.reference_top_logprob)})"
         branch = f"⟦{token.branch_top}⟧ ({_share(token.branch_top_logprob)})"
         expected = f"The reference expected {reference}, the branch {branch}"
-    return f"{expected}. The token that stands there: {held}."
+    held = f"{_share(token.reference_logprob)} under the reference and {_share(token.branch_logprob)} under the branch"
+    return f"{expected}. The token in the text has a probability of {held}."
 
 
 def _share(log_prob: float | None) -> str:

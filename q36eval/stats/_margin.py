@@ -164,7 +164,9 @@ def why_not_measured(clusters: Clusters, estimator: Estimator) -> Reason | None:
         return Reason("errored", errored)
     bounded = clusters.bounds is not None and all(map(math.isfinite, clusters.bounds))
     if counts.errored and (estimator == "census" or (estimator in _UNBOUNDED and not bounded)):
-        errored = f"{counts.errored} of {counts.total} items errored, and nothing bounds what they would add"
+        # of what is counted, a doubt that nobody asked again about since the verdict stood is no error of anything
+        what = "errored or were not evaluated again" if estimator == "census" else "errored"
+        errored = f"{counts.errored} of {counts.total} items {what}, and nothing bounds what they would add"
         return Reason("errored-unbounded", errored)
     if counts.unreadable > MAX_UNREADABLE_SHARE * counts.total:
         unreadable = f"{counts.unreadable} of {counts.total} items have an unreadable answer"

@@ -372,6 +372,8 @@ def test_a_secret_is_hidden_however_it_is_written(said: str, monkeypatch: pytest
     assert "***" in redacted(f"model {said} is 0.7333637265742")
     assert said not in redacted(f"model {said} is 0.7333637265742")
     assert "0.7333637265742" in redacted(f"model {said} is 0.7333637265742")
+    monkeypatch.setenv("Q36EVAL_WATCH_WEBHOOKS", "https://hooks.example.org/T0KEN")
+    assert redacted("see https://x.org, hush", "hush") == "see https://x.org, ***"
 
 
 def test_only_line_breaks_end_an_event() -> None:
