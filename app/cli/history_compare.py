@@ -70,15 +70,11 @@ def _print(comparison: "Comparison", a: "RunRecord", b: "RunRecord", limit: int)
 
 
 def _print_rows(title: str, rows: list[tuple[str, ...]]) -> None:
-    """Lines in columns, none of which is broken: no terminal is too narrow for an id."""
-    from q36eval.inert_text import plain
+    from q36eval.app.cli.tables import print_columns
 
     if rows:
         print(title)
-    rows = [tuple(map(plain, row)) for row in rows]
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    for row in rows:
-        print(f"  {'  '.join(map(str.ljust, row, widths))}".rstrip())
+    print_columns(rows, "  ")
 
 
 def _criterion_row(one: "ComparedCriterion") -> tuple[str, ...]:

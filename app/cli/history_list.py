@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from q36eval.app.cli.options import JsonOption, open_history, print_json
+from q36eval.app.cli.tables import print_columns
 from q36eval.app.targets import kept_name
 from q36eval.config.paths import Paths
 from q36eval.errors import ExitCode, UsageError
-from q36eval.inert_text import plain
 from q36eval.locks import is_held
 from q36eval.records import Verdict, branch_title
 
@@ -136,12 +136,9 @@ def _nothing(history: "History") -> str:
 
 
 def _print(runs: "list[RunSummary]") -> None:
-    """What is longest comes last, so that no terminal is too narrow for an id."""
     rows = [("run", "started", "took", "verdict", "branch")]
     rows += [(run.id, f"{run.started:%Y-%m-%d %H:%M}", _took(run), _verdict(run), _of(run)) for run in runs]
-    widths = [max(map(len, column)) for column in zip(*(row[:-1] for row in rows), strict=True)]
-    for row in rows:
-        print("  ".join([*map(str.ljust, row[:-1], widths), plain(row[-1])]))
+    print_columns(rows)
 
 
 def _took(run: "RunSummary") -> str:

@@ -39,6 +39,14 @@ def rows_table(rows: Sequence[Mapping[str, Any]], right: Sequence[int], whole: S
     return plain_table(tuple(rows[0]), [tuple(row.values()) for row in rows], right, whole)
 
 
+def print_columns(rows: Iterable[Sequence[str]], indent: str = "") -> None:
+    """Rows of harmless text under each other, none of which is broken: no terminal is too narrow for an id."""
+    kept = [tuple(map(plain, row)) for row in rows]
+    widths = [max(map(len, column)) for column in zip(*kept, strict=True)]
+    for row in kept:
+        print((indent + "  ".join(map(str.ljust, row, widths))).rstrip())
+
+
 def print_plain(sentence: str) -> None:
     """A line of harmless text on standard output, with its indentation."""
     print(sentence[: len(sentence) - len(sentence.lstrip(" "))] + plain(sentence, SENTENCE))
