@@ -58,7 +58,7 @@ def heads_alone(scorer: Scorer, states: torch.Tensor, texts: int) -> None:
 
 def in_tiles(engine: VLLMEngine, tokens: int, call: Callable[[], None]) -> None:
     """A call in which so many tokens' logits of one deployment are made at once, if they fit what is free."""
-    own, scoring.GPU_TILE_BYTES = scoring.GPU_TILE_BYTES, 4 * tokens * len(engine._head.weight)
+    own, scoring.GPU_TILE_BYTES = scoring.GPU_TILE_BYTES, 4 * tokens * len(engine.output_head().weight)
     try:
         call()
     finally:
@@ -92,10 +92,10 @@ def seconds_of(call: Callable[[], None]) -> float:
 def measured(engine: VLLMEngine, asked: argparse.Namespace) -> Figures:
     """All of it, of an engine that is open."""
     rng = random.Random(1)
-    vocabulary = min(asked.vocabulary, len(engine._head.weight))
+    rows, width = engine.output_head().weight.shape
 
     def texts(count: int, tokens: int) -> list[list[int]]:
-        return [rng.choices(range(vocabulary), k=tokens) for _ in range(count)]
+        return [rng.choices(range(min(asked.vocabulary, rows)), k=tokens) for _ in range(count)]
 
     folder = asked.reference or asked.folder
     plain = EngineSettings(folder, device=asked.device, emulate_activations=False)
@@ -117,7 +117,7 @@ def measured(engine: VLLMEngine, asked: argparse.Namespace) -> Figures:
             for name, call in ways.items():
                 seconds[documents][name].append(taken := seconds_of(partial(call, prompts)))
                 print(f"{documents} texts, {name}: {taken:.1f} s", flush=True)
-    states = torch.randn(asked.tokens - 1, engine._head.weight.shape[1], device=engine.device).to(torch.bfloat16)
+    states = torch.randn(asked.tokens - 1, width, device=engine.device).to(torch.bfloat16)
     most = max(asked.documents)
     alone = {
         tile: statistics.median(

@@ -11,7 +11,7 @@ from q36eval.engines.comparability import NEVER_RUN
 from q36eval.errors import UsageError
 
 PYTHON_VARIABLE = "Q36EVAL_VLLM_PYTHON"
-PROTOCOL = 4
+PROTOCOL = 5
 """What `plugin/q36eval_vllm` must speak."""
 
 NAMED = "--engine-arg engine_python=FILE"

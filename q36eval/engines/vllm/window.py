@@ -18,19 +18,25 @@ _numbers = count()
 class ScoringWindow:
     """Asked as soon as it is made. A row of states predicts the next token, so no prompt has its last token."""
 
-    def __init__(self, worker: WorkerProcess, requests: Sequence[ScoreRequest]) -> None:
+    def __init__(self, worker: WorkerProcess, requests: Sequence[ScoreRequest], log_probs: bool = False) -> None:
         self._requests = requests
         self._path = worker.states / f"states-{next(_numbers)}"
         self._prompts = [list(request.token_ids[:-1]) for request in requests]
         longest = max(map(len, self._prompts))
         what = f"it scored {len(requests)} texts of up to {longest} tokens, among them {requests[-1].key}"
-        self._asked = worker.begin("score", what, prompts=self._prompts, path=str(self._path))
+        self._asked = worker.begin("score", what, prompts=self._prompts, path=str(self._path), log_probs=log_probs)
 
     def forget(self) -> None:
         """Nobody wants it: once it is computed, remove its states."""
         self._asked.wait()
         with suppress(FileNotFoundError):
             self._path.unlink()
+
+    def told(self) -> list[list[tuple[int, float]]]:
+        """With `log_probs`, of each text what vLLM says in the passes that the states are of: after each of its tokens
+        but the last, the next one (at the end its answer) and the log-probability of that in nats."""
+        told: list[list[tuple[int, float]]] = self._asked.answer()["told"]
+        return told
 
     def results(self, device: "torch.device | str") -> list[Scored]:
         """Of every text its rows on that device, or what prevented them.

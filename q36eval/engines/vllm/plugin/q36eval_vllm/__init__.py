@@ -7,7 +7,7 @@ final hidden states; `patches` lets vLLM load what it does not load by itself.
 
 from contextlib import suppress
 
-PROTOCOL = 4
+PROTOCOL = 5
 """Raised with every change of what `worker` reads or writes, or of what vLLM loads by us; q36eval refuses others."""
 
 

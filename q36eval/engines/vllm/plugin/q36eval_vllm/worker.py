@@ -3,7 +3,7 @@
     python -m q36eval_vllm.worker FD STATES
 
 FD is an open stream socket that the parent keeps the other end of. Each message is one line of JSON. The parent's:
-`{"do": "open" | "score" | "generate" | "token_log_probs", …}`; the answer to each is one line, with `error`
+`{"do": "open" | "score" | "generate", …}`; the answer to each is one line, with `error`
 (and `fatal`, where nothing more can be answered) in place of results. Hidden states travel in files of the folder
 STATES, which the parent empties. When the parent's end is closed, the program ends; where the parent was killed it is
 the one that removes them: they may lie in memory.
@@ -41,23 +41,25 @@ class Worker:
         """Final hidden states of `prompts` (lists of token ids), written to the file `path`.
 
         `rows` gives each prompt's first row in that file and their number, or None where vLLM showed not all of them;
-        `seconds` is what it took.
+        `seconds` is what it took. With `log_probs`, `told` has of each prompt what the engine itself says in the same
+        passes: pairs of a token and its log-probability in nats, of the second to the last, and of its answer.
         """
         from vllm import SamplingParams
 
         begun = time.monotonic()
-        uncached = SamplingParams(**ONE_TOKEN, skip_reading_prefix_cache=True)  # a cached prefix would have no states
+        told = {"prompt_logprobs": 0, "logprobs": 0} if message["log_probs"] else {}
+        uncached = SamplingParams(**ONE_TOKEN, **told, skip_reading_prefix_cache=True)  # a cached prefix has no states
         try:
             self.llm.collective_rpc("q36eval_begin", args=(message["path"],))
-            self._asked(message["prompts"], [uncached] * len(message["prompts"]))
+            outputs = self._asked(message["prompts"], [uncached] * len(message["prompts"]))
         except BaseException:
             with suppress(Exception):  # what is to be said is what failed first
                 self.llm.collective_rpc("q36eval_end")
             raise
         index = self.llm.collective_rpc("q36eval_end")[0]
         rows = [index["prompts"].get(prompt_sha256(ids)) for ids in message["prompts"]]
-        seconds = time.monotonic() - begun
-        return {"rows": rows, "width": index["width"], "dtype": index["dtype"], "seconds": seconds}
+        answer = {"rows": rows, "width": index["width"], "dtype": index["dtype"], "seconds": time.monotonic() - begun}
+        return answer | ({"told": [_told(output) for output in outputs]} if told else {})
 
     def generate(self, message: "dict[str, Any]") -> "dict[str, Any]":
         """Answers to `requests`, each with `token_ids` and the arguments of `SamplingParams` as `sampling`."""
@@ -68,26 +70,6 @@ class Worker:
         answers = [each.outputs[0] for each in self._asked([each["token_ids"] for each in requests], sampling)]
         return {"answers": [{"token_ids": list(a.token_ids), "finish_reason": a.finish_reason} for a in answers]}
 
-    def token_log_probs(self, message: "dict[str, Any]") -> "dict[str, Any]":
-        """By the engine itself, in nats: the log-probability of every token of `prompts` after the first.
-
-        The last of each row is that of the token that it answers (`answered`) when asked again, so that a prefix cache
-        that is on gives it; `cached` tokens were read from there.
-        """
-        from vllm import SamplingParams
-
-        prompts = message["prompts"]
-        read = self._asked(prompts, [SamplingParams(**ONE_TOKEN, prompt_logprobs=0)] * len(prompts))
-        again = self._asked(prompts, [SamplingParams(**ONE_TOKEN, logprobs=0)] * len(prompts))
-        answered = [output.outputs[0].token_ids[0] for output in again]
-        rows = [
-            [row[token].logprob for row, token in zip(output.prompt_logprobs[1:], ids[1:], strict=True)]
-            for output, ids in zip(read, prompts, strict=True)
-        ]
-        for row, output, token in zip(rows, again, answered, strict=True):
-            row.append(output.outputs[0].logprobs[0][token].logprob)
-        return {"log_probs": rows, "answered": answered, "cached": sum(each.num_cached_tokens or 0 for each in again)}
-
     def _asked(self, prompts: "list[list[int]]", sampling: "list[Any]") -> "list[Any]":
         asked = [{"prompt_token_ids": ids} for ids in prompts]
         outputs = self.llm.generate(asked, sampling, use_tqdm=False)
@@ -95,6 +77,14 @@ class Worker:
             if list(output.prompt_token_ids) != ids:
                 raise RuntimeError("vLLM answered another prompt than it was asked")
         return list(outputs)
+
+
+def _told(output: Any) -> "list[tuple[int, float]]":
+    """Of every token after the first and of the answered one: its id, and its log-probability by vLLM."""
+    one = output.outputs[0]
+    tokens = [*output.prompt_token_ids[1:], one.token_ids[0]]
+    rows = [*output.prompt_logprobs[1:], one.logprobs[0]]
+    return [(token, row[token].logprob) for token, row in zip(tokens, rows, strict=True)]
 
 
 def is_fatal(error: BaseException) -> bool:
@@ -108,7 +98,7 @@ def main() -> None:
     os.set_inheritable(channel.fileno(), False)
     worker = Worker()
     known: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
-        name: getattr(worker, name) for name in ("open", "score", "generate", "token_log_probs")
+        name: getattr(worker, name) for name in ("open", "score", "generate")
     }
     try:
         with channel.makefile("r", encoding="utf-8") as lines, channel.makefile("w", encoding="utf-8") as answers:
