@@ -217,10 +217,11 @@ def gate(
         history = None if plan else open_history(paths, writing=True)
         # before the reference is asked anything
         resumed = None if resume is None or history is None else history.get_run(resume)
-        if resumed is not None and history is not None and require_sign_off and resumed.state.value == "finished":
+        if resumed is not None and history is not None and resumed.state.value == "finished":
+            # killed before its reports were written, or to be signed
             named = policy is not None or lane
             own = rules.for_lanes(chosen.lanes_of(resumed.branch, lane)) if named else None
-            judged = branches.decided_again(resumed, history, own)
+            judged = branches.decided_again(resumed, history, own, require_sign_off)
             return finish([judged], branches, history, output)
         found += [*unfit, *branches.resolve()]
         against = None

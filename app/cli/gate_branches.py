@@ -154,15 +154,25 @@ class Branches:
             wanted.append(request(branch=target))
         return show_runs(wanted, self._paths, as_json=as_json, asked=asked, found=found)
 
-    def decided_again(self, run: "RunRecord", history: "History", policy: "Policy | None") -> Judged:
-        """The one branch's finished run, decided again from history; `policy` is the one named."""
+    def decided_again(
+        self, run: "RunRecord", history: "History", policy: "Policy | None", require_sign_off: bool
+    ) -> Judged:
+        """The one branch's finished run, decided again from history; `policy` is the one named. A sign-off that was
+        required stays so."""
         from q36eval.app.reviewing.redecision import decide_again
 
         self.make_folders()
         (name,), (folder,) = self.names, self._folders
         today = datetime.now(UTC).date()
         again = decide_again(
-            history, run, family=self._family.name, branch=name, policy=policy, on=today, source=self._source(name)
+            history,
+            run,
+            family=self._family.name,
+            branch=name,
+            policy=policy,
+            on=today,
+            source=self._source(name),
+            require_sign_off=require_sign_off or (run.circumstances is not None and run.circumstances.require_sign_off),
         )
         return _judged(again, folder)
 

@@ -12,7 +12,7 @@ from q36eval.config import Family, Paths, Project
 from q36eval.config.project import counted_from, names_a_program
 from q36eval.hub_checkpoints import HubName
 from q36eval.provenance import OPTIONS
-from q36eval.run.request import Target, another_request, run_finished
+from q36eval.run.request import Target, another_request
 
 if TYPE_CHECKING:
     from q36eval.gate import Policy
@@ -26,7 +26,7 @@ def continue_with(context: Any) -> None:
     """Give the options of the run to resume to those that the command line leaves out.
 
     Raises:
-        UsageError: there is no such run, or it is finished and not to be decided again.
+        UsageError: there is no such run.
     """
     from q36eval.history import RunState
 
@@ -36,8 +36,6 @@ def continue_with(context: Any) -> None:
     begun = {"branch": [run.branch], "family": run.family if run.family in shipped else None} | kept
     begun["engine_arguments"] = [each for each in kept.get("engine_arguments", ()) if not names_a_program(each)]
     if run.state is RunState.FINISHED:  # it is decided again by what is named now
-        if not context.params["require_sign_off"]:
-            raise run_finished(run.id)
         begun = {name: begun[name] for name in ("branch", "family", "reference") if name in begun}
     given = given_options(context)
     for parameter in context.command.params:

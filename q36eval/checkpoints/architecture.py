@@ -247,7 +247,8 @@ class Outline:
             by_number = {int(_NUMBER.findall(name)[-1]): name for name in sources.get(pattern, ())}
             found.unexpected.extend(name for number, name in by_number.items() if number not in experts)
             like = next(iter(by_number.values()), some)
-            found.missing.extend(_of_expert(like, number) for number in experts if number not in by_number)
+            start, end = list(_NUMBER.finditer(like))[-1].span()
+            found.missing.extend(f"{like[:start]}{n}{like[end:]}" for n in experts if n not in by_number)
             faulty |= by_number.keys() != set(experts)
         return faulty
 
@@ -286,11 +287,6 @@ class Places:
 _STACKED = 3
 """Dimensions of a parameter that holds the weights of all experts: [experts, rows, columns]."""
 _NUMBER = re.compile(r"(?<=\.)\d+(?=\.)")
-
-
-def _of_expert(name: str, number: int) -> str:
-    last = list(_NUMBER.finditer(name))[-1]
-    return f"{name[: last.start()]}{number}{name[last.end() :]}"
 
 
 def _placed(parameter: str, rows: torch.Tensor, shape: Shape, names: Sequence[str], is_stack: bool) -> dict[str, Place]:

@@ -42,8 +42,9 @@ PATTERNS = ("*.safetensors", "additional_chat_templates/*.jinja")
 """With the files named above, all that decides what a model computes and which text it sees. Others may change."""
 
 WEIGHTS = (".safetensors", ".gguf")
-MOST_TEXT_BYTES = 2**27
-"""Of a file that is no weights'; the largest published, a tokenizer.json, has 20 MB. It is read as a whole."""
+MOST_TEXT_BYTES = 2**26
+"""Of a file that is no weights'; the largest published, a tokenizer.json of 262,144 tokens, has 33 MB. It is read as a
+whole, and three million tokens take two minutes."""
 CHUNK_BYTES = 2**20
 """What is read at once to be hashed: it stays in the processor's cache."""
 HASHING_THREADS = 16
@@ -170,17 +171,32 @@ class HeldFolder:
 
     Raises:
         EngineError: it cannot be looked into, or a file in it cannot be opened.
+        CorruptCheckpointError: what should be a file is none, or leads to a file of another name somewhere else.
     """
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.files: Mapping[str, HeldFile] = {name: HeldFile(path / name) for name in self._present()}
+        self.files: Mapping[str, HeldFile] = {name: self._held(name) for name in self._present()}
+
+    def _held(self, name: str) -> HeldFile:
+        """A text of the checkpoint may be printed, so a link must not make it another file: it leads to a file of its
+        own name, or into the folder, or into the Hub cache's folder of contents."""
+        file, home = self.path / name, self.path.resolve()
+        there = file.resolve()
+        if not there.is_file():
+            raise CorruptCheckpointError("not-a-file", f"{file} is a pipe, a device or a folder; put the file there.")
+        own = there.name == file.name or there.is_relative_to(home) or there.parent == home.parent.parent / "blobs"
+        if not own and not name.endswith(WEIGHTS):
+            raise CorruptCheckpointError(
+                "link-elsewhere", f"{file} is a link to {there}, outside of the checkpoint; put the file itself there."
+            )
+        return HeldFile(file)
 
     def _present(self) -> list[str]:
         named = [self.path / name for name in (*CONFIG_FILES, *TEXT_FILES)]
         try:
             matching = [file for pattern in PATTERNS for file in self.path.glob(pattern)]
-            return sorted({file.relative_to(self.path).as_posix() for file in (*named, *matching) if file.is_file()})
+            return sorted({file.relative_to(self.path).as_posix() for file in (*named, *matching) if file.exists()})
         except OSError as error:
             raise _unreadable(self.path, error) from error
 
@@ -214,12 +230,9 @@ class HeldFolder:
         self._check_sizes([name])
         return self.files[name].read().decode("utf-8", errors).replace("\r\n", "\n").replace("\r", "\n")
 
-    def _is_too_large(self, name: str) -> bool:
-        return not name.endswith(WEIGHTS) and self.files[name].size > MOST_TEXT_BYTES
-
     def _check_sizes(self, names: list[str]) -> None:
         for name in names:
-            if self._is_too_large(name):
+            if not name.endswith(WEIGHTS) and self.files[name].size > MOST_TEXT_BYTES:
                 raise CorruptCheckpointError(
                     "file-too-large",
                     f"{self.path / name} takes {self.files[name].size:,} bytes, and {MOST_TEXT_BYTES:,} are read at "

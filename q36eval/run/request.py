@@ -25,7 +25,7 @@ def run_finished(run_id: str) -> UsageError:
     """The refusal to resume a run that has ended."""
     return UsageError(
         "run-finished",
-        f"Run {run_id} is finished; start a new one without --resume, or decide it again with --require-sign-off.",
+        f"Run {run_id} is finished meanwhile; the same command again writes its reports.",
     )
 
 

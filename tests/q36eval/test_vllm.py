@@ -455,24 +455,22 @@ def shown(engine: Engine, folder: Path, alter: Altering = lambda rows: rows, tol
 @pytest.mark.long
 def test_states_are_held_to_the_engines_own_log_probabilities(tmp_path: Path) -> None:
     engine = open_engine(SANDBOX / "bf16")
-    version = engine.identity.engine_version
     check_states(engine, shown(engine, tmp_path), 300)
     wrong: dict[str, Altering] = {
         "before the norm": lambda rows: rows / rows.float().pow(2).mean(-1, keepdim=True).sqrt() * 0.3,
         "in another order": lambda rows: rows.roll(1, 0),
-        "reversed": lambda rows: rows.flip(0),
         "after another prefix": lambda rows: torch.cat([rows[:-1], rows[:1]]),
         "of another model": lambda rows: rows + torch.randn_like(rows.float()),
     }
     for alter in wrong.values():
         worker = shown(engine, tmp_path, lambda rows, alter=alter: alter(rows).to(rows.dtype))  # type: ignore[misc]
-        with raises(EngineError, "hidden-states-wrong", version, "a text alone"):
+        with raises(EngineError, "hidden-states-wrong", "transformers", "a text alone"):
             check_states(engine, worker, 300)
     with raises(EngineError, "hidden-states-missing", "zeros"):
         check_states(engine, shown(engine, tmp_path, torch.zeros_like), 300)
     with raises(EngineError, "values-not-finite"):
         check_states(engine, shown(engine, tmp_path, lambda rows: rows * float("nan")), 300)
-    with raises(EngineError, "engine-log-probs-missing", version, "told"):
+    with raises(EngineError, "engine-log-probs-missing", "told"):
         check_states(engine, shown(engine, tmp_path, told=False), 300)
 
 

@@ -52,13 +52,9 @@ def declarations(folder: Path, named: Mapping[str, str]) -> dict[str, str]:
     A card declares by its heading, or by its metadata (`base_model_relation: quantized`).
     """
     said = {where: scheme for where, text in named.items() if (scheme := named_scheme(text)) is not None}
-    card = named_scheme(heading_of(folder)) or ("a quantization" if _is_quantized(folder) else None)
+    heading = next((line for line in _card(folder)[1].splitlines() if line.startswith("# ")), "")
+    card = named_scheme(heading) or ("a quantization" if _is_quantized(folder) else None)
     return said | ({} if card is None else {"the model card": card})
-
-
-def heading_of(folder: Path) -> str:
-    """The first heading of the model card; empty without one."""
-    return next((line for line in _card(folder)[1].splitlines() if line.startswith("# ")), "")
 
 
 def _is_quantized(folder: Path) -> bool:

@@ -21,12 +21,12 @@ block's range unless l differs by 1 (measured: 0.71 of that in RMS, two columns 
 others' weight). IQ4 may erase a block (x near its level 1). Q8_0, MXFP4 and NVFP4 ignore importance.
 """
 
+import math
 from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
-from q36eval.checkpoints.gguf.entries import Heads
 from q36eval.checkpoints.inspection.grids import (
     NEGLIGIBLE,
     Grid,
@@ -83,8 +83,10 @@ def rounding_to_blocks(parts: Parts, scheme: Scheme, weight: Tensor) -> Rounding
         return None
     kind, heads = scheme.setting("type"), scheme.setting("column_heads")
     # blocks lie along the stored order of columns
-    order = None if heads is None else _stored_order(heads)
-    weight = weight if order is None else weight[:, order]
+    order = None
+    if heads is not None:
+        order = torch.arange(math.prod(heads)).reshape(*heads).transpose(0, 1).reshape(-1)
+        weight = weight[:, order]
     if kind in _GRIDS:
         rounding = _uniform(weight, _GRIDS[kind])
     elif kind in _IQ4:
@@ -117,11 +119,6 @@ def _microscaled(kind: str, parts: Parts, shape: Block) -> Grid:
     has_unit = "weight_scale_2" in parts
     unit = parts["weight_scale_2"] if has_unit else torch.ones(())
     return fp4_grid(local.contiguous().view(torch.float8_e4m3fn), unit, shape, (1, 16), bounded=has_unit)
-
-
-def _stored_order(heads: Heads) -> Tensor:
-    keys, each, size = heads
-    return torch.arange(keys * each * size).reshape(keys, each, size).transpose(0, 1).reshape(-1)
 
 
 def _uniform(weight: Tensor, grid: _Grid) -> Rounding:

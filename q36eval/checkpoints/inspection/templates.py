@@ -66,9 +66,10 @@ def _differences(
     if declared == sha256:
         rule, severity, said = "chat-template-declared", Severity.ADVISORY, f"It is declared ({sha256})."
     else:
-        rule, severity, said = "chat-template-differs", Severity.BLOCKING, declare_words(sha256)
-        if declared is not None:
-            said = f"{declared_otherwise(declared, sha256)} {said}"
+        rule, severity = "chat-template-differs", Severity.BLOCKING
+        said = "" if declared is None else f"The declared chat template is {declared}, and the branch ships {sha256}. "
+        entry = f"chat_template: {{sha256: {sha256}, source: WHY}}"
+        said += f'If it differs on purpose, declare it: add "{entry}" to the branch in the family\'s file.'
     findings = [
         _finding(rule, template_file(folder, name), _difference(name, *templates), severity) for name in differing
     ]
@@ -76,19 +77,6 @@ def _differences(
         return []
     last = findings[-1]
     return [*findings[:-1], last.model_copy(update={"message": f"{last.message} {said}"})]
-
-
-def declare_words(sha256: str) -> str:
-    """How a template that differs on purpose is declared: the line of the family's file."""
-    return (
-        f'If it differs on purpose, declare it: add "chat_template: {{sha256: {sha256}, source: WHY}}" to the branch '
-        f"in the family's file."
-    )
-
-
-def declared_otherwise(declared: str, sha256: str) -> str:
-    """That a declaration is of another template."""
-    return f"The declared chat template is {declared}, and the branch ships {sha256}."
 
 
 @lru_cache(maxsize=64)

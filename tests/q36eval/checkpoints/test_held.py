@@ -15,7 +15,7 @@ from q36eval.checkpoints import checkpoint_sha256, load_tokenizer, open_checkpoi
 from q36eval.checkpoints.inspection import inspect_checkpoint
 from q36eval.checkpoints.open_checkpoints import hold, opened_once
 from q36eval.checkpoints.open_files import HeldFolder
-from q36eval.errors import ChangedError, EngineError, ExitCode
+from q36eval.errors import ChangedError, CorruptCheckpointError, EngineError, ExitCode
 from tests.raising import failing, raises
 
 from .inspection.damage import edit_json, flip
@@ -109,14 +109,31 @@ def test_what_a_change_makes_a_reader_raise_is_told_as_the_change(folder: Path) 
 
 
 def test_a_snapshot_of_the_hub_is_held_by_its_blobs(folder: Path, tmp_path: Path) -> None:
-    (tmp_path / "snapshot").mkdir()
-    for file in folder.iterdir():
-        (tmp_path / "snapshot" / file.name).symlink_to(file)
-    opened = HeldFolder(tmp_path / "snapshot")
+    for place in (snapshot := tmp_path / "snapshots" / "0123", blobs := tmp_path / "blobs"):
+        place.mkdir(parents=True)
+    for number, file in enumerate(sorted(folder.iterdir())):
+        shutil.copyfile(file, blobs / f"{number:040}")
+        (snapshot / file.name).symlink_to(f"../../blobs/{number:040}")
+    opened = HeldFolder(snapshot)
     assert checkpoint_sha256(opened) == checkpoint_sha256(folder)
-    replace(tmp_path / "snapshot" / WEIGHTS)
+    replace(snapshot / WEIGHTS)
     with raises(ChangedError, "files-changed", "was replaced"):
         opened.check()
+
+
+def test_a_text_is_no_other_file_of_this_machine(folder: Path, tmp_path: Path) -> None:
+    base = shutil.copytree(folder, tmp_path / "base")
+    (folder / "config.json").unlink()
+    (folder / "config.json").symlink_to(base / "config.json")  # as where a branch shares its reference's files
+    assert "config.json" in HeldFolder(folder)
+    (folder / "chat_template.jinja").symlink_to("/etc/hostname")
+    with raises(CorruptCheckpointError, "link-elsewhere", "chat_template.jinja"):
+        HeldFolder(folder)
+    (folder / "chat_template.jinja").unlink()
+    (folder / "config.json").unlink()
+    os.mkfifo(folder / "config.json")
+    with raises(CorruptCheckpointError, "not-a-file", "config.json"):  # and nobody waits for it
+        HeldFolder(folder)
 
 
 def test_a_folder_is_opened_once_within_a_measurement(folder: Path) -> None:
