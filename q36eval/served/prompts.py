@@ -6,7 +6,7 @@ from itertools import cycle, islice
 from typing import Any, NamedTuple
 
 from q36eval.canaries.cases import Case, cases_of
-from q36eval.canaries.specification import for_family, load_specs
+from q36eval.canaries.specification import STANDARD, for_family, load_specs
 from q36eval.chat import rendered_chat
 from q36eval.config import Family
 from q36eval.errors import UsageError
@@ -61,12 +61,13 @@ class Prompts:
 
     def __init__(self, tokenizer: Any, family: Family | None) -> None:
         self._tokenizer = tokenizer
-        skills = None if family is None else family.skills
-        specs = load_specs(skills=skills)
-        if family is not None:
-            specs = for_family(specs, family)
-        greedy = [spec for spec in specs if spec.generation.sampling is None]
-        self._cases = [cases for spec in greedy if (cases := cases_of(spec))]
+        skills, context = (None, None) if family is None else (family.skills, family.context_length)
+        self._cases, more = list[list[Case]](), list[list[Case]]()
+        for cases, named in ((self._cases, None), (more, STANDARD)):
+            specs = load_specs(skills=skills, context=context, named=named)
+            specs = specs if family is None else for_family(specs, family)
+            cases += [drawn for spec in specs if spec.generation.sampling is None and (drawn := cases_of(spec))]
+        self._offering = [*self._cases, *more]
 
     def short(self, count: int) -> list[Prompt]:
         """Single questions without tools, of all kinds in turn.
@@ -74,7 +75,7 @@ class Prompts:
         Raises:
             UsageError: there are fewer.
         """
-        plain = self._cases_where(lambda case: not case.tools and len(case.messages) <= 2, count)
+        plain = _cases_where(self._cases, lambda case: not case.tools and len(case.messages) <= 2, count)
         return [self._rendered(case.name, case.messages, (), False, ANSWER_TOKENS, case) for case in plain]
 
     def long(self, count: int, block_tokens: int | None, mark: str = "") -> list[Prompt]:
@@ -101,8 +102,8 @@ class Prompts:
         return self._rendered(each.case.name, _said(content), (), False, ANSWER_TOKENS, each.case)
 
     def with_tools(self, count: int) -> list[Prompt]:
-        """Requests that a tool fits, and ones that none fits; every second is answered after a thought."""
-        asked = self._cases_where(lambda case: bool(case.tools), count)
+        """Requests that a tool fits, of 2 to 64, and ones that none fits; every second is answered after a thought."""
+        asked = _cases_where(self._offering, lambda case: bool(case.tools), count)
         return [
             self._rendered(
                 f"{case.name}{' thinking' if number % 2 else ''}",
@@ -163,19 +164,6 @@ class Prompts:
                 return text
         return text
 
-    def _cases_where(self, wanted: Callable[[Case], bool], count: int) -> list[Case]:
-        """So many distinct questions, one of each canary in turn."""
-        piles = [kept for cases in self._cases if (kept := [case for case in cases if wanted(case)])]
-        drawn: list[Case] = []
-        for depth in range(max(map(len, piles), default=0)):
-            drawn += [pile[depth] for pile in piles if depth < len(pile)]
-        if len(drawn) < count:
-            raise UsageError(
-                "prompts-too-few",
-                f"The canaries have {len(drawn)} prompts of that kind, and {count} are wanted; ask fewer.",
-            )
-        return drawn[:count]
-
     def _rendered(
         self,
         name: str,
@@ -194,3 +182,17 @@ class Prompts:
 
 def _said(content: str) -> tuple[dict[str, Any], ...]:
     return ({"role": "user", "content": content},)
+
+
+def _cases_where(piles_of: Sequence[list[Case]], wanted: Callable[[Case], bool], count: int) -> list[Case]:
+    """So many distinct questions, one of each canary in turn."""
+    piles = [kept for cases in piles_of if (kept := [case for case in cases if wanted(case)])]
+    drawn: list[Case] = []
+    for depth in range(max(map(len, piles), default=0)):
+        drawn += [pile[depth] for pile in piles if depth < len(pile)]
+    if len(drawn) < count:
+        raise UsageError(
+            "prompts-too-few",
+            f"The canaries have {len(drawn)} prompts of that kind, and {count} are wanted; ask fewer.",
+        )
+    return drawn[:count]

@@ -20,11 +20,12 @@ def figures(local: Engine, known: dict[object, object]) -> Any:
     """What chat shows of that model, served with these faults: by metric and slice."""
 
     def measured(faults: Faults | None = None, **how: Any) -> dict[str, Measurement]:
-        served = Chatting(local, faults=faults or Faults(), known=known, max_logprobs=20, **how)
         family = Family.load(REPOSITORY / "data" / "families" / "sandbox.yaml")
-        with endpoint_of(served) as endpoint:
-            asked = ask_chat(endpoint, Prompts(endpoint.tokenizer, family).with_tools(PROMPTS))
-        found = [prompts_measured(asked), streams_measured(asked), *parser_measured(asked)]
+        with endpoint_of(Chatting(local, faults=faults or Faults(), known=known, max_logprobs=20, **how)) as endpoint:
+            prompts = Prompts(endpoint.tokenizer, family).with_tools(PROMPTS)
+            assert max(len(each.tools) for each in prompts) == 16, "of up to 64, those that its context holds"
+            asked = ask_chat(endpoint, prompts)
+        found = (prompts_measured(asked), streams_measured(asked), *parser_measured(asked))
         return {f"{each.metric} {each.slice}": each for each in found}
 
     return measured
