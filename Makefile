@@ -10,7 +10,7 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 INSTALLED_DEV := $(VENV)/.installed-dev
 
-.PHONY: help gate test test-long lint types imports budget check pages screens audit wheel clean
+.PHONY: help gate test test-long lint types imports budget check docs screens audit wheel clean
 gate: $(INSTALLED)  ## judge a sandbox branch (BRANCH=fp8-head); the first run installs and captures the reference
 	$(BIN)/q36eval gate --branch $(BRANCH)
 
@@ -47,10 +47,9 @@ audit: $(INSTALLED_DEV)  ## are the pinned packages what is installed, and do th
 wheel: $(INSTALLED_DEV)  ## build the wheel, install it into empty environments, use it there
 	TORCH_INDEX=$(TORCH_INDEX) .ci/wheel
 
-PAGES := build/pages
-pages: $(INSTALLED_DEV)  ## the table of metrics, as Markdown
-	mkdir -p $(PAGES)
-	$(BIN)/python -m q36eval.metrics > $(PAGES)/metrics.md
+docs: $(INSTALLED_DEV)  ## the documentation site, in build/site
+	$(BIN)/pip install --quiet --disable-pip-version-check zensical==0.0.73
+	.ci/docs $(BIN)
 
 SCREENS ?= screens
 screens: $(INSTALLED_DEV)  ## the screenshots of README and docs (SCREENS=folder)

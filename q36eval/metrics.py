@@ -4,7 +4,7 @@ A metric is described in `metrics.yaml` and nowhere else. Probes build their mea
 policies, reports, model cards, drift and pages read it. To add one: an entry there, and the code that computes it.
 Slices (families, tasks, lanes, kinds of tokens) are data, not metrics.
 
-`python -m q36eval.metrics` prints it as a table; `make pages` writes that to a file.
+`python -m q36eval.metrics` prints it as a table; `make docs` puts that into the site.
 """
 
 import math
