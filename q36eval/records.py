@@ -224,7 +224,10 @@ class Clusters(Record):
         """
         if self.families is None:
             raise ValueError("these clusters do not say which family of items they belong to")
-        rows = [row for row, family in enumerate(self.families) if family in kept]
+        return self.of_rows([row for row, family in enumerate(self.families) if family in kept], kept)
+
+    def of_rows(self, rows: Sequence[int], families: Collection[str] = ("",)) -> "Clusters":
+        """Some of the clusters; `families` are those of which the plan remains."""
         update: dict[str, Any] = {
             name: tuple(column[row] for row in rows)
             for name in PER_CLUSTER
@@ -234,7 +237,7 @@ class Clusters(Record):
             above = tuple(tuple(counts[row] for row in rows) for counts in self.tail.above)
             update["tail"] = self.tail.model_copy(update={"above": above})
         if self.schedule is not None:
-            update["schedule"] = _schedule_of(self.schedule, rows, kept)
+            update["schedule"] = _schedule_of(self.schedule, rows, families)
         return self.model_copy(update=update)
 
 

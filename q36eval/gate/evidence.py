@@ -9,7 +9,7 @@ from q36eval.gate.judgement import judge, why_unfinished
 from q36eval.gate.noise import floor_of, is_floor
 from q36eval.gate.policy import Criterion, Policy
 from q36eval.gate.report import CriterionResult
-from q36eval.records import Clusters, Measurement, ProbeFailure, ProbeName
+from q36eval.records import Measurement, ProbeFailure, ProbeName
 
 TWIN = "-must-pass"
 """Ends the name of a canary whose prompts are fixed, beside the family of the name before it, which is drawn."""
@@ -119,9 +119,7 @@ def _without(measurement: Measurement, canaries: Collection[str]) -> Measurement
     if clusters is None or clusters.names is None or clusters.tail is not None or measurement.estimator == "derived":
         return measurement
     if clusters.families is None:
-        kept = _rows(
-            clusters, [row for row, name in enumerate(clusters.names) if not is_of(_canary_of(name), canaries)]
-        )
+        kept = clusters.of_rows([r for r, name in enumerate(clusters.names) if not is_of(_canary_of(name), canaries)])
     else:
         kept = clusters.of_families([name for name in set(clusters.families) if not is_of(name, canaries)])
     rest = measured(measurement, kept, measurement.estimator)
@@ -129,16 +127,3 @@ def _without(measurement: Measurement, canaries: Collection[str]) -> Measurement
     # what is excused weighs nothing in what the reference can do either
     left = None if families is None else tuple(family for family in families if not is_of(family.name, canaries))
     return rest.model_copy(update={"competence": left})
-
-
-def _rows(clusters: Clusters, kept: Sequence[int]) -> Clusters:
-    """Some of the clusters of evidence that says nothing of families."""
-    columns = {
-        name: None if column is None else tuple(column[row] for row in kept)
-        for name in ("units", "branch", "reference", "errored", "strata", "names")
-        for column in (getattr(clusters, name),)
-    }
-    schedule = clusters.schedule
-    if schedule is not None:
-        schedule = schedule.model_copy(update={"blocks": tuple(schedule.blocks[row] for row in kept)})
-    return clusters.model_copy(update=columns | {"schedule": schedule})

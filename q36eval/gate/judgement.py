@@ -4,6 +4,8 @@ import math
 from collections.abc import Sequence
 from functools import lru_cache
 
+import numpy as np
+
 from q36eval.gate.blessed_run import against_blessed, measured
 from q36eval.gate.competence import Remaining, compares_answers, remaining
 from q36eval.gate.noise import NoiseFloor, below_floor
@@ -12,17 +14,22 @@ from q36eval.gate.report import CriterionResult, CriterionVerdict
 from q36eval.metrics import metric_of
 from q36eval.records import Clusters, Estimator, Interval, Measurement, ProbeFailure, Reason
 from q36eval.stats import (
+    ESTIMATORS_OF_KIND,
     MAX_ERRORED_SHARE,
-    MAX_UNREADABLE_SHARE,
     MarginTest,
     least_clusters,
     margin_test,
+    point_figures,
     unseen_share,
+    why_missing,
     why_untrusted,
 )
 
 _margin_test = lru_cache(maxsize=256)(margin_test)
 """By all that it hangs on: a page decides one run several times, with and without a waiver or a signature."""
+
+ROUNDING = 1e-5
+"""Nats per token by which rounding may take a divergence below zero; one computed in float32 may be -1e-6."""
 
 LEAST_CLUSTERS = 30
 """The mean of lognormal divergences (sigma 1.2) lies above a 97.5 % bound from 8 of them 9 times in 100, from 40 5."""
@@ -47,14 +54,17 @@ def judge(
     if not _already_proven(criterion, measurements[0]) and any(failure.of_the_engine for failure in failures):
         crashed = "its probe crashed, so the figure may be incomplete: " + _reasons(failures)
         return _because(described, Reason(_failure_code(failures), crashed), infrastructure=True)
+    malformed = _why_malformed(criterion, measurements[0])
+    if malformed is not None:
+        return _because(described, malformed)
     able = None  # what of a comparison of answers the reference can do
     if criterion.informative is not None and compares_answers(criterion, measurements[0]):
         able = remaining(criterion.informative, measurements[0])
         described = described.model_copy(update={"competence": able.competence, "causes": measurements[0].causes})
-        errored = _why_errored(measurements[0])
-        refusal = able.refusal if errored is None else errored
+        missing = why_missing(measurements[0].counts, measurements[0].estimator)
+        refusal = missing if missing is not None and missing.code == "errored" else able.refusal
         if refusal is not None:
-            return _because(described, refusal, infrastructure=errored is not None)
+            return _because(described, refusal, infrastructure=refusal is missing)
     if criterion.margin.against == "reference":
         return _compared(criterion, measurements[0], described, floor, able)
     if isinstance(blessed, str):
@@ -248,35 +258,35 @@ def _with_figures(described: CriterionResult, measurement: Measurement) -> Crite
     return described.model_copy(update=update)
 
 
-def _why_errored(measurement: Measurement) -> Reason | None:
-    counts = measurement.counts
-    if counts.errored <= MAX_ERRORED_SHARE * counts.total:
+def _why_malformed(criterion: Criterion, measurement: Measurement) -> Reason | None:
+    """What a record says that its own clusters do not, or that no divergence can be; None where it may be so."""
+    clusters, estimator = measurement.clusters, measurement.estimator
+    if clusters is None or estimator not in ESTIMATORS_OF_KIND[criterion.margin.kind]:
         return None
-    # of what is counted, a doubt that nobody asked again about since the verdict stood is no error of anything
-    what = "errored or were not evaluated again" if measurement.estimator == "census" else "errored"
-    return Reason("errored", f"{counts.errored} of {counts.total} items {what}, more than {MAX_ERRORED_SHARE:.0%}")
-
-
-def _why_unread(measurement: Measurement) -> Reason | None:
-    """Answers that a checker cannot read are imputed at their worst and best; of many of them nothing can be said."""
-    counts = measurement.counts
-    most = 0.0 if measurement.estimator == "census" else MAX_UNREADABLE_SHARE
-    if counts.unreadable <= most * counts.total:
-        return None
-    named = "; ".join(() if measurement.causes is None else measurement.causes.unread)
-    unread = f"{counts.unreadable} of {counts.total} items have an unreadable answer, more than {most:.0%}"
-    return Reason("unreadable", f"{unread}: {named}" if named else unread)
+    stated = (measurement.value, measurement.reference_value, measurement.effect)
+    differing = [
+        f"{one:g} for {other:g}"
+        for one, other in zip(stated, point_figures(clusters, estimator), strict=True)
+        if one is not None and other is not None and not np.isclose(one, other, 1e-6, 1e-9, equal_nan=True)
+    ]
+    if differing or measurement.counts != clusters.counts():
+        said = f"it states {', '.join(differing) or 'other numbers of items'}, and its clusters add up otherwise"
+        return Reason("evidence-malformed", said)
+    divergence = estimator == "mean" and metric_of(criterion.probe, criterion.metric).floor_unit == "nats/token"
+    sums = zip(clusters.units, clusters.branch, clusters.reference or clusters.branch, strict=True)
+    if (divergence or estimator == "perplexity") and any(min(row[1:]) < -ROUNDING * row[0] for row in sums):
+        return Reason("evidence-malformed", "a divergence or a negative log-likelihood lies below zero")
+    return None
 
 
 def _why_unfit(criterion: Criterion, measurement: Measurement) -> tuple[Reason, bool] | None:
     """Why a measurement cannot be judged, and whether the engine is to blame; None when it can."""
     counts = measurement.counts
-    errored = _why_errored(measurement)
-    if errored is not None:
-        return errored, True
-    unread = _why_unread(measurement)
-    if unread is not None:
-        return unread, False
+    missing = why_missing(counts, measurement.estimator)
+    if missing is not None:
+        errored = missing.code == "errored"
+        named = "" if errored or measurement.causes is None else "; ".join(measurement.causes.unread)
+        return Reason(missing.code, f"{missing.text}: {named}" if named else missing.text), errored
     if counts.scored < criterion.min_scored:
         too_few = f"{counts.scored} items were scored; the policy requires {criterion.min_scored}"
         return Reason("too-few-scored", too_few), counts.errored > 0

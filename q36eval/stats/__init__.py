@@ -21,6 +21,7 @@ from q36eval.stats._margin import (
     can_show,
     loss_limit,
     margin_test,
+    why_missing,
     why_not_measured,
 )
 from q36eval.stats._proportion import (
@@ -31,7 +32,7 @@ from q36eval.stats._proportion import (
 )
 from q36eval.stats._quantile import quantile_clusters
 from q36eval.stats._scheduled import LookShares
-from q36eval.stats._summary import DEFAULT_LEVEL, summarize
+from q36eval.stats._summary import DEFAULT_LEVEL, point_figures, summarize
 
 __all__ = [
     "DEFAULT_LEVEL",
@@ -51,11 +52,13 @@ __all__ = [
     "margin_test",
     "planned_clusters",
     "planned_largest",
+    "point_figures",
     "proportion_interval",
     "quantile_clusters",
     "resolved_early",
     "summarize",
     "unseen_share",
+    "why_missing",
     "why_not_measured",
     "why_untrusted",
 ]

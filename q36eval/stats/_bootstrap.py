@@ -83,6 +83,8 @@ class Sparse:
 
     def p_at_least(self, margin: float) -> float:
         """p-value of H0: mean >= margin."""
+        if self.scale == 0:
+            return 0.0 if self.rest < margin else 1.0
         share = (margin - self.rest) / self.scale
         return 0.0 if share >= 1 else float(bdtr(self.others, self.clusters, max(share, 0.0)))
 
@@ -96,7 +98,8 @@ class Studentised:
     """A ratio mean, its linearised cluster standard error and the sorted bootstrap t-statistics [RESAMPLES].
 
     `shift` is by how many standard normal units the level of the upper bound is calibrated; `sparse` bounds the mean
-    from above where resamples do not.
+    from above where resamples do not. Clusters that are alike have no standard error: those that were not drawn
+    may be as unlike as `sparse` says, from above, and zero from below.
     """
 
     mean: float
@@ -106,14 +109,19 @@ class Studentised:
     sparse: Sparse | None = None
 
     @property
+    def alike(self) -> Sparse | None:
+        """`sparse` where all clusters are alike."""
+        return self.sparse if self.standard_error == 0 else None
+
+    @property
     def method(self) -> str:
         """What the bounds are from."""
+        if self.alike is not None:
+            return "by the share that is not alike" if self.mean else "bootstrap-t"
         return "bootstrap-t" if self.sparse is None else "bootstrap-t, above by the share that is not zero"
 
     def p_at_least(self, margin: float) -> float:
         """p-value of H0: mean >= margin (small when the mean is convincingly below it)."""
-        if self.standard_error == 0:
-            return 0.0 if self.mean < margin else 1.0
         if self.sparse is not None:
             return self.sparse.p_at_least(margin)
         t_observed = (self.mean - margin) / self.standard_error
@@ -124,16 +132,17 @@ class Studentised:
 
     def p_at_most(self, margin: float) -> float:
         """p-value of H0: mean <= margin (small when the mean is convincingly above it)."""
-        if self.standard_error == 0:
-            return 0.0 if self.mean > margin else 1.0
+        if self.alike is not None:
+            return self.alike.p_at_least(self.mean + BEYOND * (self.mean - margin))
         t_observed = (self.mean - margin) / self.standard_error
         count = self.t_sorted.size - int(np.searchsorted(self.t_sorted, t_observed, side="left"))
         return (count + 1) / (self.t_sorted.size + 1)
 
     def bounds(self, alpha: float) -> tuple[float, float]:
         """Lower and upper bound, each one-sided at 1 - alpha."""
-        if self.standard_error == 0:
-            return self.mean, self.mean
+        if self.alike is not None:
+            upper = self.alike.upper(alpha)
+            return self.mean - (upper - self.mean) / BEYOND, upper
         rank = int(np.floor(alpha * (self.t_sorted.size + 1)))
         if rank < 1:
             return -np.inf, np.inf
@@ -154,9 +163,9 @@ def studentise(contrast: Contrast, seed: int) -> Studentised | None:
         return None
     mean = float(sums.sum() / units.sum())
     residuals = sums - mean * units
-    # identical clusters leave only the rounding of `mean`, which is not variance
-    if np.abs(residuals).max() <= 8 * np.finfo(np.float64).eps * np.abs(sums).max():
-        return Studentised(mean, 0.0, np.empty(0))
+    # what rounding leaves between clusters that are alike is not variance
+    if np.abs(residuals).max() <= ROUNDING * np.abs(sums).max():
+        return Studentised(mean, 0.0, np.empty(0), sparse=Sparse(sums.size, 0, BEYOND * abs(mean), mean))
     moments = np.stack([residuals, units, residuals**2, residuals * units, units**2], axis=1)
     standard_error = linearised_errors(moments.sum(axis=0, keepdims=True), np.zeros(1), units.size)[0]
     t = _t_statistics(moments, seed)

@@ -11,6 +11,9 @@ from q36eval.records import Clusters, PlannedClusters
 
 Array = NDArray[np.float64]
 
+LARGEST = 1e100
+"""A greater sum is no evidence: its square may be no number any more."""
+
 
 def planned_largest(sizes: Sequence[float]) -> float:
     """The size that bets allow a cluster, chosen from the sizes of every cluster planned, before any answer.
@@ -56,8 +59,8 @@ class Contrast:
 
     @property
     def finite(self) -> bool:
-        """Whether every cluster's sum is a finite number."""
-        return bool(np.isfinite(self.sums).all())
+        """Whether every cluster's sum is a number that can be computed with."""
+        return bool((np.abs(self.sums) < LARGEST).all())
 
     @property
     def bounded(self) -> bool:

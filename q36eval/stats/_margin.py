@@ -7,9 +7,9 @@ from typing import Literal, NamedTuple, Protocol
 
 import numpy as np
 
-from q36eval.records import Clusters, Direction, Estimator, Interval, Reason
+from q36eval.records import Clusters, Counts, Direction, Estimator, Interval, Reason
 from q36eval.stats._betting import EVEN, FAIL_MULTIPLES, PASS_MULTIPLES, Edge, block_bets
-from q36eval.stats._contrast import Array, Columns, columns_of
+from q36eval.stats._contrast import LARGEST, Array, Columns, columns_of
 from q36eval.stats._inference import MeanInference
 from q36eval.stats._pairs import PairedProportions, not_exact, pairs_of
 from q36eval.stats._proportion import ShareBeyond
@@ -159,25 +159,36 @@ def why_not_measured(clusters: Clusters, estimator: Estimator) -> Reason | None:
     counts = clusters.counts()
     if counts.scored == 0:
         return Reason("nothing-scored", "no item was scored")
-    if counts.errored > MAX_ERRORED_SHARE * counts.total:
-        errored = f"{counts.errored} of {counts.total} items errored, more than {MAX_ERRORED_SHARE:.0%}"
-        return Reason("errored", errored)
+    missing = why_missing(counts, estimator)
+    if missing is not None:
+        return missing
     bounded = clusters.bounds is not None and all(map(math.isfinite, clusters.bounds))
     if counts.errored and (estimator == "census" or (estimator in _UNBOUNDED and not bounded)):
-        # of what is counted, a doubt that nobody asked again about since the verdict stood is no error of anything
-        what = "errored or were not evaluated again" if estimator == "census" else "errored"
-        errored = f"{counts.errored} of {counts.total} items {what}, and nothing bounds what they would add"
-        return Reason("errored-unbounded", errored)
-    if counts.unreadable > MAX_UNREADABLE_SHARE * counts.total:
-        unreadable = f"{counts.unreadable} of {counts.total} items have an unreadable answer"
-        return Reason("unreadable", f"{unreadable}, more than {MAX_UNREADABLE_SHARE:.0%}")
-    if not all(map(math.isfinite, clusters.branch)):
-        return Reason("not-finite", "the branch's values are not finite")
-    if not all(map(math.isfinite, clusters.reference or ())):
-        return Reason("not-finite", "the reference's values are not finite")
+        unbounded = f"{_errored_words(counts, estimator)}, and nothing bounds what they would add"
+        return Reason("errored-unbounded", unbounded)
+    for whose, column in (("branch", clusters.branch), ("reference", clusters.reference or ())):
+        if not all(abs(value) < LARGEST for value in column):
+            return Reason("not-finite", f"the {whose}'s values are not finite, or beyond {LARGEST:g}")
     if estimator != "census" and clusters.bounds is not None and not _inside_bounds(clusters):
         return Reason("out-of-bounds", "values lie outside the bounds that were declared for them")
     return None
+
+
+def why_missing(counts: Counts, estimator: Estimator) -> Reason | None:
+    """Why so many items errored, or have answers that a checker cannot read, that nothing is judged; None of few."""
+    if counts.errored > MAX_ERRORED_SHARE * counts.total:
+        return Reason("errored", f"{_errored_words(counts, estimator)}, more than {MAX_ERRORED_SHARE:.0%}")
+    most = 0.0 if estimator == "census" else MAX_UNREADABLE_SHARE
+    if counts.unreadable <= most * counts.total:
+        return None
+    unreadable = f"{counts.unreadable} of {counts.total} items have an unreadable answer, more than {most:.0%}"
+    return Reason("unreadable", unreadable)
+
+
+def _errored_words(counts: Counts, estimator: Estimator) -> str:
+    # of what is counted, a doubt that nobody asked again about since the verdict stood is no error of anything
+    what = "errored or were not evaluated again" if estimator == "census" else "errored"
+    return f"{counts.errored} of {counts.total} items {what}"
 
 
 def _why_malformed(clusters: Clusters, estimator: Estimator) -> str:
@@ -192,8 +203,9 @@ def _why_malformed(clusters: Clusters, estimator: Estimator) -> str:
         return "a cluster without a scored item has a value"
     if clusters.names is not None and len({*clusters.names}) < len(clusters.names):
         return "two clusters have one name"
-    if estimator == "census" and any(value < 0 or value % 1 for value in clusters.branch if math.isfinite(value)):
-        return "a count is no whole number"
+    counts = zip(clusters.branch, clusters.units, strict=True) if estimator == "census" else ()
+    if any(value < 0 or value % 1 or value > units for value, units in counts if math.isfinite(value)):
+        return "a count is no whole number of what was evaluated"
     return ""
 
 

@@ -13,7 +13,7 @@ import numpy as np
 from q36eval.records import Clusters, Interval
 from q36eval.stats import _bootstrap
 from q36eval.stats._bootstrap import MIN_CLUSTERS, SEED, resamples
-from q36eval.stats._contrast import Array
+from q36eval.stats._contrast import LARGEST, Array
 
 BISECTION_STEPS = 40
 FARTHEST = 1e6
@@ -44,20 +44,20 @@ class RatioInference:
 
     @property
     def ratio(self) -> float:
-        """NaN where the reference's mean is not positive or nothing was scored."""
-        total = float(self.reference.sum())
-        return float(self.branch.sum()) / total if total > 0 else float("nan")
+        """NaN where the reference's mean is not positive, or next to nothing, or nothing was scored."""
+        branch, reference = float(self.branch.sum()), float(self.reference.sum())
+        return branch / reference if reference > abs(branch) / FARTHEST else float("nan")
 
     @cached_property
     def why_not(self) -> str | None:
         """Why no bound can be given, or None."""
-        if self.branch.size == 0 or not (np.isfinite(self.branch).all() and np.isfinite(self.reference).all()):
+        if self.branch.size == 0 or not (np.abs([self.branch, self.reference]) < LARGEST).all():
             return "no finite evidence"
         if self.errored:
             return "errored units of unbounded value"
         if self.branch.size < MIN_CLUSTERS:
             return "too few clusters"
-        return None if self.reference.sum() > 0 else "the reference's mean is not positive"
+        return None if np.isfinite(self.ratio) else "the reference's mean is not positive"
 
     def p_at_least(self, margin: float) -> float:
         """p-value of H0: ratio >= margin. No less than that of a reference whose mean is not positive."""

@@ -2,8 +2,6 @@
 
 import math
 
-import numpy as np
-
 from q36eval.records import Clusters, Estimator, Interval
 from q36eval.stats._contrast import finite_bounds, linear_contrast
 from q36eval.stats._inference import MeanInference
@@ -30,29 +28,45 @@ def summarize(
         ValueError: a paired value without a reference, a quantile without its tail,
             or `derived`, which is no summary of clusters.
     """
+    return *point_figures(clusters, estimator), _interval(clusters, estimator, level)
+
+
+def point_figures(clusters: Clusters, estimator: Estimator) -> tuple[float, float | None, float]:
+    """`summarize` without the interval: cheap, so that a record can be compared with its own evidence."""
     if estimator == "derived":
         raise ValueError("a derived figure has no clusters of its own to summarise")
-    if estimator == "census":
-        count = float(np.sum(clusters.branch)) if clusters.branch else 0.0
-        return count, None, count, Interval(lower=count, upper=count, level=level, method="census")
-    if estimator in ("quantile", "maximum"):
-        value, interval = _single_value(clusters, estimator, level)
-        return value, None, value, interval
+    if estimator in ("census", "quantile", "maximum"):
+        value = _single_value(clusters, estimator)
+        return value, None, value
     branch_mean = linear_contrast(clusters, 1.0).mean
     if estimator == "mean":
-        return branch_mean, None, branch_mean, MeanInference(linear_contrast(clusters, 1.0)).interval(level)
-    difference = linear_contrast(clusters, 1.0, -1.0)
-    reference_mean = linear_contrast(clusters, 0.0, 1.0).mean
+        return branch_mean, None, branch_mean
+    reference_mean, difference = (linear_contrast(clusters, *each).mean for each in ((0.0, 1.0), (1.0, -1.0)))
     if estimator == "ratio":
-        ratio = RatioInference.of(clusters)
-        return branch_mean, reference_mean, ratio.ratio, ratio.interval(level)
+        return branch_mean, reference_mean, RatioInference.of(clusters).ratio
+    if estimator == "perplexity":
+        return _exp(branch_mean), _exp(reference_mean), _exp(difference)
+    return branch_mean, reference_mean, difference
+
+
+def _interval(clusters: Clusters, estimator: Estimator, level: float) -> Interval:
+    if estimator == "quantile":
+        return QuantileInference(clusters).interval(level)
+    if estimator in ("census", "maximum"):
+        value = _single_value(clusters, estimator)
+        upper, method = value, "census"
+        if estimator == "maximum":
+            upper = math.inf if clusters.bounds is None else clusters.bounds[1]
+            method = "none above: no sample bounds the greatest"
+        return Interval(lower=value, upper=upper, level=level, method=method)
+    if estimator == "mean":
+        return MeanInference(linear_contrast(clusters, 1.0)).interval(level)
+    if estimator == "ratio":
+        return RatioInference.of(clusters).interval(level)
     interval = _difference_interval(clusters, estimator, level)
-    if estimator in ("paired_mean", "paired_proportions"):
-        return branch_mean, reference_mean, difference.mean, interval
-    ratio_interval = Interval(
-        lower=_exp(interval.lower), upper=_exp(interval.upper), level=level, method=interval.method
-    )
-    return _exp(branch_mean), _exp(reference_mean), _exp(difference.mean), ratio_interval
+    if estimator != "perplexity":
+        return interval
+    return Interval(lower=_exp(interval.lower), upper=_exp(interval.upper), level=level, method=interval.method)
 
 
 def _difference_interval(clusters: Clusters, estimator: Estimator, level: float) -> Interval:
@@ -65,18 +79,15 @@ def _difference_interval(clusters: Clusters, estimator: Estimator, level: float)
     return not_exact(MeanInference(linear_contrast(clusters, 1.0, -1.0)).interval(level), pairs)
 
 
-def _single_value(clusters: Clusters, estimator: Estimator, level: float) -> tuple[float, Interval]:
-    """A value that is no plain mean, and its interval."""
-    if estimator == "quantile":
-        return _quantile(clusters), QuantileInference(clusters).interval(level)
-    greatest = max((v for v, units in zip(clusters.branch, clusters.units, strict=True) if units), default=math.nan)
-    bound = math.inf if clusters.bounds is None else clusters.bounds[1]
-    method = "none above: no sample bounds the greatest"
-    return greatest, Interval(lower=greatest, upper=bound, level=level, method=method)
+def _single_value(clusters: Clusters, estimator: Estimator) -> float:
+    """A count, the greatest value, or the least threshold that at most 1 - quantile of the units exceed.
 
-
-def _quantile(clusters: Clusters) -> float:
-    """The least threshold that at most 1 - quantile of the units exceed; infinite where none is."""
+    Such a threshold is infinite where none is.
+    """
+    if estimator == "census":
+        return float(sum(clusters.branch))
+    if estimator == "maximum":
+        return max((v for v, units in zip(clusters.branch, clusters.units, strict=True) if units), default=math.nan)
     if clusters.tail is None:
         raise ValueError("a quantile needs clusters that hold its tail")
     total = sum(clusters.units)

@@ -4,16 +4,18 @@ import math
 from datetime import UTC, datetime
 from statistics import NormalDist
 
+import numpy as np
 import pytest
 
 from q36eval.gate import CriterionVerdict, GateReport, Policy, SignOff, decide
 from q36eval.gate.headroom import times_the_items
-from q36eval.records import Counts, Lane, Measurement, ProbeFailure, ProbeName, Verdict
+from q36eval.records import Counts, Direction, Lane, Measurement, ProbeFailure, ProbeName, Verdict
 from tests.q36eval.gate.evidence import (
     FINITE,
     accuracy,
     census,
     divergence,
+    flips,
     measurement,
     only,
     small_evidence,
@@ -141,21 +143,55 @@ def test_one_error_of_unbounded_worth_is_not_measured_and_no_open_verdict() -> N
 
 
 @pytest.mark.parametrize(
-    "change",
+    ("clusters", "fields"),
     [
-        *({"weights": (1.0,) * 60 + (weight,) * 60} for weight in (0.0, -1.0, math.nan)),
-        {"units": (200,) * 60 + (0,) * 60},
-        {"units": (200,) * 119 + (-200,)},
-        {"names": ("one",) * 120},
+        *(({"weights": (1.0,) * 60 + (weight,) * 60}, {}) for weight in (0.0, -1.0, math.nan)),
+        ({"units": (200,) * 60 + (0,) * 60}, {}),
+        ({"units": (200,) * 119 + (-200,)}, {}),
+        ({"names": ("one",) * 120}, {}),
+        ({"branch": (-20.0,) * 60 + (20.0,) * 60}, {"value": 0.0}),
+        ({}, {"value": 0.001}),
+        ({}, {"counts": Counts(total=9, scored=9, errored=0)}),
     ],
 )
-def test_evidence_that_cannot_be_is_refused(change: dict[str, object]) -> None:
+def test_evidence_that_cannot_be_is_refused(clusters: dict[str, object], fields: dict[str, object]) -> None:
     """Half of the documents diverge by ten times the margin; what would hide them passes nothing."""
     whole = items([0.2] * 60 + [20.0] * 60, units=[200] * 120, bounds=None)
     found = measurement(ProbeName.KL, "kl_divergence", whole, "mean")
-    found = found.model_copy(update={"clusters": whole.model_copy(update=change)})
+    found = found.model_copy(update={"clusters": whole.model_copy(update=clusters)} | fields)
     report = decide(only("max_value", 0.01), [FINITE, found])
     assert (report.criteria[0].verdict, report.criteria[0].code) == ("NOT_MEASURED", "evidence-malformed")
+
+
+def test_a_count_of_more_than_was_evaluated_passes_nothing() -> None:
+    found = flips({"copy": (30, 0)})
+    wrong = found.clusters.model_copy(update={"branch": (2.0,) + (0.0,) * 29})
+    asked = only("max_count", 2, probe="canaries", metric="must_pass_flips", slice="structured")
+    for clusters, value in ((wrong, 2.0), (found.clusters, 1.0)):
+        judged = decide(asked, [found.model_copy(update={"clusters": clusters, "value": value})]).criteria[0]
+        assert (judged.verdict, judged.code) == ("NOT_MEASURED", "evidence-malformed")
+
+
+@pytest.mark.parametrize(("jitter", "verdict"), [(0.0, "INCONCLUSIVE"), (1e-9, "INCONCLUSIVE"), (0.3, "PASS")])
+def test_identical_documents_are_no_proof_of_all_others(jitter: float, verdict: str) -> None:
+    """Thirty texts without any spread: none shows how far another one may lie."""
+    values = 0.008 * (1 + jitter * np.random.default_rng(5).uniform(-1, 1, 30))
+    judged = decide(only("max_value", 0.0099), [FINITE, divergence(values.tolist())]).criteria[0]
+    assert judged.verdict == verdict
+    assert judged.loss_interval.lower < judged.loss < judged.loss_interval.upper
+    assert decide(only("max_value", 0.0099), [FINITE, divergence([0.0] * 30)]).criteria[0].verdict == "PASS"
+
+
+@pytest.mark.parametrize("scale", [1e-300, 1e-160, 1e300])
+def test_a_ratio_to_next_to_nothing_is_not_measured(scale: float) -> None:
+    reference = scale * (1 + np.random.default_rng(6).random(60))
+    higher = Direction.HIGHER_IS_BETTER
+    clusters = items([1.0] * 60, reference, bounds=None)
+    found = measurement(ProbeName.CANARIES, "decisive_margin_ratio", clusters, "ratio", higher)
+    asked = only("min_recovery", 0.9, probe="canaries", metric="decisive_margin_ratio")
+    for effect, code in ((found.effect, "not-finite"), (1.0 / scale, "evidence-malformed")):
+        judged = decide(asked, [found.model_copy(update={"effect": effect})]).criteria[0]
+        assert (judged.verdict, judged.code) == ("NOT_MEASURED", code if scale < 1 else "not-finite")
 
 
 def with_margins(mmlu: float, tools: float, **changes: object) -> Policy:

@@ -5,7 +5,8 @@ from datetime import date
 import pytest
 
 from q36eval.gate import CriterionVerdict, GateReport, Policy, Waiver, decide
-from q36eval.records import Lane, Measurement, ProbeFailure, ProbeName, Verdict
+from q36eval.gate.blessed_run import measured
+from q36eval.records import Clusters, Lane, Measurement, ProbeFailure, ProbeName, Verdict
 from tests.q36eval.gate.evidence import census, criterion, failure_rate, flips, named, questions, small_policy
 
 DAY = date(2026, 5, 1)
@@ -103,9 +104,7 @@ def test_a_rest_too_small_to_judge_is_no_excuse() -> None:
     rows = range(3 * EACH - 5, 3 * EACH)
     columns["units"] = tuple(0 if row in rows else 1 for row in range(3 * EACH))
     columns["errored"] = tuple(int(row in rows) for row in range(3 * EACH))
-    counts = found.counts.model_copy(update={"scored": 3 * EACH - 5, "errored": 5})
-    errored = found.model_copy(update={"clusters": type(found.clusters)(**columns), "counts": counts})
-    report = decided(errored, waiver(canary="discount"))
+    report = decided(measured(found, Clusters(**columns), found.estimator), waiver(canary="discount"))
     assert (report.verdict, waived_by(report)) == (Verdict.FAIL, {})
 
 
