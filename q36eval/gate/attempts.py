@@ -55,9 +55,15 @@ class Attempts(Record):
     reused: dict[str, Any] | None = None
 
     @property
+    def since_pass(self) -> int:
+        """The sets of answers after the last gate that passed, this one's among them."""
+        passed = max((n for n, gate in enumerate(self.earlier, 1) if gate.verdict is Verdict.PASS), default=0)
+        return self.answer_sets - len({gate.answers for gate in self.earlier[:passed]})
+
+    @property
     def too_many(self) -> bool:
         """Whether the policy allows fewer: then a PASS needs a reviewer's signature."""
-        return self.allowed is not None and self.answer_sets > self.allowed
+        return self.allowed is not None and self.since_pass > self.allowed
 
 
 def attempts_of(policy: Policy, tried: Tried | None) -> Attempts | None:

@@ -335,8 +335,8 @@ class PolicyHead(PolicyModel):
     max_attempts: Whole | None = Field(
         default=None,
         ge=1,
-        description="How many sets of answers of one deployment may be tried for a PASS; beyond that a PASS is "
-        "INCONCLUSIVE until a reviewer signs the run. Without it any number.",
+        description="How many sets of answers of one deployment may be tried for a PASS since the last one; beyond "
+        "that it is INCONCLUSIVE until a reviewer signs the run. Without it any number.",
     )
 
 

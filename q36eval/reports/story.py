@@ -246,7 +246,7 @@ def attempts_text(attempts: Attempts) -> tuple[str, ...]:
         )
     if attempts.too_many:
         sentences.append(
-            f"the policy allows {_sets(attempts.allowed or 0)}, and this is number {attempts.answer_sets}: a PASS "
+            f"the policy allows {_sets(attempts.allowed or 0)}, and this is number {attempts.since_pass}: a PASS "
             "needs a reviewer's sign-off"
         )
     return tuple(sentences)

@@ -40,6 +40,7 @@ def test_a_lane_alone_is_judged_as_in_both() -> None:
         assert list(whole.for_lanes([lane]).criteria) == expected
     release, extended = (read_policy(SHIPPED[name]).criteria for name in ("release", "extended"))
     assert extended[: len(release)] == release
+    assert {read_policy(SHIPPED[name]).max_attempts for name in ("release", "served", "standard+release")} == {3}
     assert {"mmlu-pro", "gpqa-diamond", "math-500", "humaneval"} <= {criterion.id for criterion in extended}
 
 

@@ -141,6 +141,12 @@ def test_beyond_the_attempts_allowed_a_pass_takes_a_signature_and_nothing_else_c
     assert decide(limited(2), small_evidence(), tried=before, sign_offs=[signature]).verdict is Verdict.PASS
     failed = decide(limited(2), small_evidence(tools_broken=60), tried=before)
     assert (failed.verdict, failed.awaiting_sign_off) == (Verdict.FAIL, False)
+    # what passed within the limit needs no luck any more: counting begins again
+    passed = before.earlier[1].model_copy(update={"verdict": Verdict.PASS})
+    since = before.model_copy(update={"earlier": (before.earlier[0], passed)})
+    assert decide(limited(1), small_evidence(), tried=since).verdict is Verdict.PASS
+    again = since.model_copy(update={"earlier": (*since.earlier, *tried("c").earlier)})
+    assert decide(limited(1), small_evidence(), tried=again).awaiting_sign_off
 
 
 def test_a_policy_by_another_name_or_with_other_words_is_the_same_to_try() -> None:
