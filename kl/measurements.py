@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from q36eval.gate import NON_FINITE
 from q36eval.metrics import ALL, METRICS, Metric
 from q36eval.records import Clusters, Counts, FamilyCompetence, ItemOutcome, Measurement, ProbeName
-from q36eval.stats import unseen_share
+from q36eval.stats import block_size, block_starts
 
 NAME_CHARACTERS = 12
 
@@ -19,9 +19,6 @@ DRAFT_ACCEPTANCE = "draft_acceptance"
 DRAFT_GUESSES = ("guess=1", "guess=2", "guess=3")
 """Tokens ahead that a draft head guesses; the published cards serve with 2 to 4. Only checkpoints tell whether there is
 one, so these are not declared."""
-
-TAIL_CONFIDENCE = 0.975
-"""One-sided, as of a criterion that says nothing else."""
 
 
 @dataclass(frozen=True)
@@ -84,6 +81,27 @@ def document_measurements(outcomes: Sequence[ItemOutcome], without: str = "") ->
                 measured = measured.model_copy(update={"note": joined(measured.note or "", without)})
             yield measured
     yield from acceptance_measurements(outcomes)
+
+
+def in_blocks(outcomes: Sequence[ItemOutcome]) -> tuple[list[ItemOutcome], str]:
+    """The outcomes, given in the corpus' order, with clusters that depend on their neighbours joined; and a note of it.
+
+    A slice's neighbours that diverge alike are pieces of sources that nobody declared (`q36eval.stats.block_size`).
+    """
+    slice_of: dict[str, str] = {}
+    for outcome in outcomes:
+        slice_of.setdefault(outcome.cluster, outcome.stratum)
+    grouping, details = Grouping.of(outcomes), [outcome.branch.detail for outcome in outcomes]
+    tokens = grouping.counts(int(detail.get("finite_tokens", 0)) for detail in details)
+    sums = zip(slice_of, grouping.sums(_column(details, KL.column)), tokens, strict=True)
+    means = {cluster: total / max(1, count) for cluster, total, count in sums}
+    slices = [[name for name in means if slice_of[name] == each] for each in dict.fromkeys(slice_of.values())]
+    size = block_size([[means[name] for name in names] for names in slices])
+    if size == 1:
+        return list(outcomes), ""
+    first = {names[n]: names[start] for names in slices for n, start in enumerate(block_starts(len(names), size))}
+    words = f"neighbours diverge alike, so that blocks of {size} count as one cluster: name the sources in the corpus"
+    return [each.model_copy(update={"cluster": first[each.cluster]}) for each in outcomes], words
 
 
 def acceptance_measurements(outcomes: Sequence[ItemOutcome]) -> Iterator[Measurement]:
@@ -213,15 +231,13 @@ def _document_tail(slice_name: str, outcomes: Sequence[ItemOutcome]) -> Measurem
         bounds=DOCUMENT_TAIL.metric.bounds,
         names=grouping.names,
     )
-    unseen = unseen_share(len(grouping.names), TAIL_CONFIDENCE)
-    missed = f"what fewer than {unseen:.2%} of clusters hold may be missed at {TAIL_CONFIDENCE:.1%} confidence"
-    note = joined(evidence_words(len(outcomes), len(grouping.names)), missed)
+    note = evidence_words(len(outcomes), len(grouping.names))
     return DOCUMENT_TAIL.metric.summarized(clusters, slice_name, note=note)
 
 
 def evidence_words(documents: int, clusters: int) -> str:
     """How many documents there are, and in how many clusters where that differs."""
-    return f"{documents} documents" + ("" if clusters == documents else f" in {clusters} clusters")
+    return f"{documents} documents{', taken as independent' if clusters == documents else f' in {clusters} clusters'}"
 
 
 def _column(details: Iterable[dict[str, Any]], name: str) -> tuple[float, ...]:

@@ -10,7 +10,7 @@ import pytest
 from scipy.stats import beta, norm
 
 from q36eval.records import Clusters
-from q36eval.stats import _bootstrap, holm, margin_test, resolved_early, summarize
+from q36eval.stats import _bootstrap, block_size, block_starts, holm, margin_test, resolved_early, summarize
 from q36eval.stats._contrast import sorted_contrast
 from tests.q36eval.stats.evidence import Margin as Limit
 from tests.q36eval.stats.evidence import bounds_that_decide, items
@@ -203,3 +203,40 @@ def test_the_upper_level_is_calibrated_to_the_spread_of_what_cannot_be_negative(
         rounded = np.where(lowest == 0.0, below, lowest)
         assert bounds(rounded)[0].shift == bounds(lowest)[0].shift > 0
     assert bounds(np.where(lowest == 0.0, -0.01 * sums.max(), lowest))[0].shift == 0.0
+
+
+def of_sources(rng: np.random.Generator, size: int, shared: float) -> np.ndarray:
+    """Four hundred lognormal values of mean 1 in eight slices, so many of each source, which share some variance."""
+    normal = shared**0.5 * rng.normal(size=-(-400 // size)).repeat(size)[:400] + (1 - shared) ** 0.5 * rng.normal(
+        size=400
+    )
+    return np.exp(normal - 0.5).reshape(8, 50)
+
+
+def test_neighbours_are_joined_where_they_are_alike_and_seldom_where_they_are_not() -> None:
+    rng = np.random.default_rng(33)
+    sizes = {m: [block_size(of_sources(rng, m, 0.8).tolist()) for _ in range(300)] for m in (1, 4, 20)}
+    assert sum(size > 1 for size in sizes[1]) <= 9  # 0.5 % at each of five sizes
+    assert min(sizes[4]) >= 8
+    assert sorted(sizes[20])[15] >= 16
+    assert block_starts(10, 4) == [0, 0, 0, 0, 4, 4, 4, 4, 4, 4]
+    assert block_starts(3, 4) == [0, 0, 0]
+    assert block_size([[1.0] * 50, [0.0] * 50]) == block_size([[1.0]]) == block_size([]) == 1
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("size", [4, 20])
+def test_undeclared_sources_pass_and_fail_at_the_margin_as_seldom_as_declared_ones(size: int) -> None:
+    rng, passed, failed = np.random.default_rng(34), np.zeros(2), np.zeros(2)
+    for _ in range(300):
+        values = of_sources(rng, size, 0.8)
+        starts = np.array(block_starts(50, block_size(values.tolist())))
+        blocks = np.array([np.bincount(starts, row, 50) for row in values])[:, np.unique(starts)].ravel()
+        units = np.tile(np.bincount(starts, minlength=50)[np.unique(starts)], 8)
+        for way, clusters in enumerate((documents(values.ravel(), [1] * 400), items(blocks, None, units, bounds=None))):
+            test = margin_test(clusters, "mean", Limit("max_value", 1.0))
+            measured = len(clusters.units) >= 30
+            passed[way] += measured and test.p_pass <= 0.025
+            failed[way] += measured and test.p_fail <= 0.025
+    assert min(passed[0], failed[0]) / 300 >= 0.08
+    assert max(passed[1], failed[1]) / 300 <= 0.06
