@@ -257,12 +257,12 @@ ROOM = 0.15
 def tail_weight(values: np.ndarray[tuple[int], np.dtype[np.float64]]) -> float:
     """Hill's estimate over the upper tenth of what exceeds the median, at least 8 values; larger is heavier.
 
-    0.0 where so many values do not exceed it, so that nothing can be said.
+    Infinite where fewer values exceed it: the mean then rests on those few.
     """
     ordered = np.sort(values - np.median(values))
     count = max(LEAST_IN_TAIL, int(TAIL_SHARE * ordered.size))
     if ordered.size <= count or ordered[-count - 1] <= 0:
-        return 0.0
+        return np.inf
     return float(np.log(ordered[-count:] / ordered[-count - 1]).mean())
 
 

@@ -179,4 +179,6 @@ def test_a_bound_near_the_margin_is_not_trusted_where_the_tail_is_heavy() -> Non
     assert doubted.code == "heavy-tail"
     assert judged(heavy, 0.8).verdict is PASS
     assert judged(light, 0.99).verdict is PASS
+    few = np.where(np.arange(400) < 20, heavy, 0.0)
+    assert (judged(few, 0.9).code, judged(few, 0.8).verdict) == ("heavy-tail", PASS)
     assert judged(heavy, 3.0).verdict is FAIL
