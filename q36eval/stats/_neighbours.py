@@ -13,8 +13,8 @@ from scipy.stats import rankdata
 
 from q36eval.stats._contrast import Array
 
-ALIKE = 2.576
-"""Standard normal units from which on neighbours are alike: by chance once in 200 times, at each size of block."""
+ALIKE = 2.878
+"""Standard normal units from which on neighbours are alike: by chance once in 500 times, at each size of block."""
 
 LEAST_BLOCKS = 16
 """With fewer blocks the correlation of neighbours says little."""
