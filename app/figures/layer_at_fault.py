@@ -72,13 +72,10 @@ def _told(told: "SeriesRun", measurements: list[Measurement]) -> LayerAtFault | 
         for name in WORDS
         if name in by_layer
     }
-    figures = ", ".join(f"{WORDS[name]} {_figure(each)}" for name, each in kl.items())
+    intervals = {name: f"[{each.interval.lower:.3g}, {each.interval.upper:.3g}]" for name, each in kl.items()}
+    figures = ", ".join(f"{WORDS[name]} {each.value:.3g} {intervals[name]}" for name, each in kl.items())
     lines = [AT_FAULT[fault].format(engine=engine), f"KL in nats a token: {figures} (run {told.id})."]
     arithmetic = next((name for name in ARITHMETICS if name == excess.note), None)
     if arithmetic is not None:
         lines.append(ARITHMETICS[arithmetic])
     return LayerAtFault(at_fault=fault, engine=engine, run=told.id, kl=kl, arithmetic=arithmetic, lines=tuple(lines))
-
-
-def _figure(figure: LayerFigure) -> str:
-    return f"{figure.value:.3g} [{figure.interval.lower:.3g}, {figure.interval.upper:.3g}]"

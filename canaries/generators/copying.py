@@ -98,14 +98,6 @@ def _moment(rng: random.Random) -> str:
     return f"{iso_date(rng)}T{hour:02d}:{minute:02d}:{second:02d}.{int(rng.random() * 1000):03d}+0{pick(rng, '12')}:00"
 
 
-def _amount(rng: random.Random) -> str:
-    return f"{spaced(10_000 + int(rng.random() * 9_990_000))},{int(rng.random() * 100):02d} Kč"
-
-
-def _address(rng: random.Random) -> str:
-    return ":".join(_hexadecimal(4)(rng) for _ in range(8))
-
-
 def _token(rng: random.Random) -> str:
     letters = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"
     return "".join(pick(rng, letters) for _ in range(24))
@@ -123,8 +115,15 @@ REFERENCES = (
     Labelled("IBAN", "IBAN", "IBAN", _iban),
     Labelled("odkaz", "odkaz", "link", _url),
     Labelled("čas", "čas", "time", _moment),
-    Labelled("částka", "částku", "amount", _amount),
-    Labelled("adresa IPv6", "adresu IPv6", "IPv6 address", _address),
+    Labelled(
+        "částka",
+        "částku",
+        "amount",
+        lambda rng: f"{spaced(10_000 + int(rng.random() * 9_990_000))},{int(rng.random() * 100):02d} Kč",
+    ),
+    Labelled(
+        "adresa IPv6", "adresu IPv6", "IPv6 address", lambda rng: ":".join(_hexadecimal(4)(rng) for _ in range(8))
+    ),
     Labelled("token", "token", "token", _token),
     Labelled("adresa", "adresu", "address", _street),
 )

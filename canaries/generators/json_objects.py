@@ -205,25 +205,9 @@ def _maybe(value: Callable[[random.Random], Any]) -> Callable[[random.Random], A
     return lambda rng: None if rng.random() < 0.5 else value(rng)
 
 
-def _quoted(rng: random.Random) -> str:
-    return f'{pick(rng, PRODUCTS)} "{pick(rng, CITIES)}" {10 + int(rng.random() * 90)}'
-
-
-def _path(rng: random.Random) -> str:
-    return f"C:\\{pick(rng, ('data', 'temp', 'nova', 'users'))}\\{code(rng)}\\{pick(rng, ('report', 'backup'))}.txt"
-
-
 def _foreign(rng: random.Random) -> str:
     first = pick(rng, ("Łukasz", "Åse", "Çağla", "Noël", "Jürgen", "Þóra", "Ștefan", "Íñigo", "Błażej", "Søren"))
     return f"{first} {pick(rng, ('Wójcik', 'Ødegård', 'Yıldız', 'Großmann', 'Ibáñez', 'Þorsson', 'Țurcanu'))}"
-
-
-def _numbers(rng: random.Random) -> list[int | float]:
-    return [_decimal(rng) if rng.random() < 0.5 else int(rng.random() * 200) - 100 for _ in range(3)]
-
-
-def _codes(rng: random.Random) -> list[str]:
-    return [_digits(3)(rng) for _ in range(int(rng.random() * 3) * 2)]
 
 
 def _word(rng: random.Random) -> str:
@@ -243,11 +227,13 @@ TRAPS = _fields(
     active=_flag,
     note=_maybe(lambda rng: f"kontakt {person(rng)}"),
     discount=_maybe(lambda rng: int(rng.random() * 6) * 5),
-    title=_quoted,
-    path=_path,
+    title=lambda rng: f'{pick(rng, PRODUCTS)} "{pick(rng, CITIES)}" {10 + int(rng.random() * 90)}',
+    path=lambda rng: (
+        f"C:\\{pick(rng, ('data', 'temp', 'nova', 'users'))}\\{code(rng)}\\{pick(rng, ('report', 'backup'))}.txt"
+    ),
     owner=_foreign,
-    measured=_numbers,
-    tracks=_codes,
+    measured=lambda rng: [_decimal(rng) if rng.random() < 0.5 else int(rng.random() * 200) - 100 for _ in range(3)],
+    tracks=lambda rng: [_digits(3)(rng) for _ in range(int(rng.random() * 3) * 2)],
 )
 
 

@@ -134,29 +134,21 @@ def _laid_out_alike(ours: Clusters, theirs: Clusters, rows: Rows) -> bool:
 
 def _in_pairs(ours: Clusters, theirs: Clusters, rows: Rows) -> Clusters:
     """One cluster for each common one: our sums, theirs in the reference's place."""
+    ours, theirs = ours.of_rows(rows[0]), theirs.of_rows(rows[1])
+    schedule = ours.schedule or theirs.schedule
     columns: list[tuple[int, float, float, int]] = []
-    for mine, blessed in zip(*rows, strict=True):
-        total = ours.units[mine] + ours.errored[mine]
-        if ours.errored[mine] or theirs.errored[blessed]:
+    for row, total in enumerate(map(sum, zip(ours.units, ours.errored, strict=True))):
+        if ours.errored[row] or theirs.errored[row]:
             columns.append((0, 0.0, 0.0, total))  # of what errored in one run, the other's half says nothing
         else:
-            columns.append((total, ours.branch[mine], theirs.branch[blessed], 0))
-    whose, chosen = (ours, rows[0]) if ours.schedule is not None else (theirs, rows[1])
-    schedule = None
-    if whose.schedule is not None:
-        kept = tuple(whose.schedule.blocks[row] for row in chosen)
-        schedule = Schedule(largest=whose.schedule.largest, blocks=kept)
+            columns.append((total, ours.branch[row], theirs.branch[row], 0))
     return Clusters(
         units=tuple(column[0] for column in columns),
         branch=tuple(column[1] for column in columns),
         reference=tuple(column[2] for column in columns),
         errored=tuple(column[3] for column in columns),
         bounds=ours.bounds,
-        schedule=schedule,
-        names=_only(ours.names, rows[0]),
-        families=_only(ours.families, rows[0]),
+        schedule=None if schedule is None else Schedule(largest=schedule.largest, blocks=schedule.blocks),
+        names=ours.names,
+        families=ours.families,
     )
-
-
-def _only(values: tuple[str, ...] | None, rows: list[int]) -> tuple[str, ...] | None:
-    return None if values is None else tuple(values[row] for row in rows)

@@ -118,11 +118,9 @@ def _without(measurement: Measurement, canaries: Collection[str]) -> Measurement
     clusters = measurement.clusters
     if clusters is None or clusters.names is None or clusters.tail is not None or measurement.estimator == "derived":
         return measurement
-    if clusters.families is None:
-        kept = clusters.of_rows([r for r, name in enumerate(clusters.names) if not is_of(_canary_of(name), canaries)])
-    else:
-        kept = clusters.of_families([name for name in set(clusters.families) if not is_of(name, canaries)])
-    rest = measured(measurement, kept, measurement.estimator)
+    whose = clusters.families or tuple(map(_canary_of, clusters.names))
+    kept = {row: name for row, name in enumerate(whose) if not is_of(name, canaries)}
+    rest = measured(measurement, clusters.of_rows(list(kept), {"", *kept.values()}), measurement.estimator)
     families = measurement.competence
     # what is excused weighs nothing in what the reference can do either
     left = None if families is None else tuple(family for family in families if not is_of(family.name, canaries))

@@ -288,7 +288,7 @@ def flips_between(
     for probe in ANSWERED:
         if probe in apart:
             continue
-        one, other = ({_name(o): o for o in history.items(run.id, probe)} for run in (a, b))
+        one, other = ({(o.group, o.item_key): o for o in history.items(run.id, probe)} for run in (a, b))
         scored = [{name for name, o in of.items() if o.branch.score is not None} for of in (one, other)]
         if not (scored[0] or scored[1]):
             continue
@@ -307,10 +307,6 @@ def flips_between(
         )
         flipped += flips
     return tuple(counts), tuple(flipped)
-
-
-def _name(outcome: ItemOutcome) -> tuple[str, str]:
-    return outcome.group, outcome.item_key
 
 
 def _flip(a: ItemOutcome, b: ItemOutcome) -> Iterator[BetweenRuns]:

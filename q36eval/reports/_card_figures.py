@@ -13,7 +13,7 @@ from q36eval.metrics import Metric, metric_of, metric_of_key
 from q36eval.records import Counts, Interval, Measurement, ProbeName
 from q36eval.reports.evals_figures import EvalsFigures, percent, percent_interval, why_none
 from q36eval.reports.text import figure_text, floor_text, interval_text, margin_text, number, verdict_text
-from q36eval.stats import MAX_ERRORED_SHARE, MAX_UNREADABLE_SHARE
+from q36eval.stats import why_missing
 
 if TYPE_CHECKING:
     from q36eval.history.records import RunRecord
@@ -109,7 +109,7 @@ def called(result: CriterionResult, run: "RunRecord") -> str:
     """What a criterion judges, in words. Its id may be a benchmark's name, and its items another's."""
     name = metric_of(result.probe, result.metric).label
     if result.probe is ProbeName.WEIGHTS:
-        return name + _of_slice(result.slice)
+        return name if result.slice == "all" else f"{name} ({result.slice})"
     return f"{name} ({_place(run, result.probe, result.slice)[1]})"
 
 
@@ -119,16 +119,9 @@ def _told(result: CriterionResult) -> bool:
     return result.verdict not in UNMEASURED and all(figure is not None and not math.isnan(figure) for figure in figures)
 
 
-def _key(result: CriterionResult) -> str:
-    return f"{result.probe}.{result.metric}[{result.slice}]"
-
-
 def _is_sound(m: Measurement) -> bool:
-    counts = m.counts
-    few_errors = counts.errored <= MAX_ERRORED_SHARE * counts.total
-    few_unreadable = counts.unreadable <= MAX_UNREADABLE_SHARE * counts.total
     is_number = not math.isnan(m.value) and not math.isnan(m.effect)
-    return counts.scored > 0 and few_errors and few_unreadable and is_number
+    return m.counts.scored > 0 and is_number and why_missing(m.counts, m.estimator) is None
 
 
 def _judged(result: CriterionResult, run: "RunRecord", planned: Mapping[str, int | None]) -> CardFigure:
@@ -138,7 +131,7 @@ def _judged(result: CriterionResult, run: "RunRecord", planned: Mapping[str, int
     comparison = {"min_recovery": "recovery", "min_retention": "retention", "max_increase": "change for the worse"}
     comparison |= {"max_share": "share of clusters beyond the threshold"}
     return CardFigure(
-        key=_key(result),
+        key=result.key,
         metric=result.metric,
         unit=result.unit or "",
         on=on,
@@ -175,7 +168,7 @@ def _unjudged(evals: EvalsFigures, run: "RunRecord", planned: Mapping[str, int |
             yield _of_measurement(m, run, compared, percent_interval(interval), interval, planned)
         else:
             interval = m.effect_interval
-            text = _change(m.effect)
+            text = f"{100 * m.effect:+.2f} points"
             bounds = why_none(interval) or f"[{100 * interval.lower:+.2f}, {100 * interval.upper:+.2f}]"
             yield _of_measurement(m, run, (text, m.effect, "change"), bounds, interval, planned)
     for perplexity in evals.perplexities():
@@ -233,10 +226,6 @@ def _place(run: "RunRecord", probe: ProbeName, slice_name: str) -> tuple[Measure
     return on, f"{on.title}{shots}" + (f": {part}" if part else ""), part or ""
 
 
-def _of_slice(slice_name: str) -> str:
-    return "" if slice_name == "all" else f" ({slice_name})"
-
-
 def _result_words(result: CriterionResult) -> str:
     words = verdict_text(result)
     return words if result.tier == "blocking" else f"{words} (advisory)"
@@ -246,7 +235,3 @@ def _finite(interval: Interval | None) -> Interval | None:
     if interval is None or not (math.isfinite(interval.lower) and math.isfinite(interval.upper)):
         return None
     return interval
-
-
-def _change(effect: float) -> str:
-    return f"{100 * effect:+.2f} points"

@@ -7,6 +7,7 @@ from q36eval.gate.noise import floor_unit, has_floor
 from q36eval.gate.policy import Margin
 from q36eval.gate.report import CriterionResult, GateReport
 from q36eval.schemes import mixture_name
+from q36eval.stats import unseen_share
 
 COLUMNS = ("criterion", "lanes", "branch", "reference", "judged", "interval", "floor", "margin", "scored", "verdict")
 """Of the table of criteria, in every format."""
@@ -122,13 +123,10 @@ def floor_lines(report: GateReport) -> list[str]:
     lines = []
     for result in report.criteria:
         if has_floor(result.probe, result.metric):
-            source = "" if result.noise_floor is None else f" {_floor_unit(result)} ({result.noise_floor.source})"
+            unit = "of the perplexity" if result.margin.kind == "min_retention" else floor_unit(result.metric)
+            source = "" if result.noise_floor is None else f" {unit} ({result.noise_floor.source})"
             lines.append(f"noise floor of {result.name}: {floor_text(result)}{source}")
     return lines
-
-
-def _floor_unit(result: CriterionResult) -> str:
-    return "of the perplexity" if result.margin.kind == "min_retention" else floor_unit(result.metric)
 
 
 def counts_text(result: CriterionResult) -> str:
@@ -163,6 +161,12 @@ def why_text(result: CriterionResult) -> str:
     """The reason, with the waiver where there is one."""
     waiver = waiver_text(result)
     return result.reason if waiver is None else f"{result.reason}; {waiver}"
+
+
+def unseen_text(clusters: int, confidence: float) -> str:
+    """What so many sources hide: damage in few enough may not have been drawn at all."""
+    unseen = 100 * unseen_share(clusters, confidence)
+    return f"A mean over {clusters:,} sources may miss what fewer than {unseen:.2f} % of them hold"
 
 
 def duration(seconds: float) -> str:

@@ -169,8 +169,12 @@ def why_not_measured(clusters: Clusters, estimator: Estimator) -> Reason | None:
     for whose, column in (("branch", clusters.branch), ("reference", clusters.reference or ())):
         if not all(abs(value) < LARGEST for value in column):
             return Reason("not-finite", f"the {whose}'s values are not finite, or beyond {LARGEST:g}")
-    if estimator != "census" and clusters.bounds is not None and not _inside_bounds(clusters):
-        return Reason("out-of-bounds", "values lie outside the bounds that were declared for them")
+    low, high = (-math.inf, math.inf) if clusters.bounds is None or estimator == "census" else clusters.bounds
+    for column in (clusters.branch, clusters.reference or clusters.branch):
+        sums = [(units, total) for units, total in zip(clusters.units, column, strict=True) if units]
+        # 1e-9 per unit for rounding
+        if not all((low - 1e-9) * units <= total <= (high + 1e-9) * units for units, total in sums):
+            return Reason("out-of-bounds", "values lie outside the bounds that were declared for them")
     return None
 
 
@@ -207,18 +211,6 @@ def _why_malformed(clusters: Clusters, estimator: Estimator) -> str:
     if any(value < 0 or value % 1 or value > units for value, units in counts if math.isfinite(value)):
         return "a count is no whole number of what was evaluated"
     return ""
-
-
-def _inside_bounds(clusters: Clusters) -> bool:
-    """Whether every cluster's sums could come from per-unit values inside the bounds (1e-9 per unit for rounding)."""
-    assert clusters.bounds is not None
-    low, high = clusters.bounds
-    columns = [clusters.branch, *([] if clusters.reference is None else [clusters.reference])]
-    return all(
-        (low - 1e-9) * units <= total <= (high + 1e-9) * units if units else total == 0.0
-        for column in columns
-        for units, total in zip(clusters.units, column, strict=True)
-    )
 
 
 def _check_kind(estimator: Estimator, margin: MarginLike, direction: Direction) -> None:

@@ -45,16 +45,8 @@ def _digits(count: int) -> Callable[[random.Random], str]:
     return lambda rng: str(1 + int(rng.random() * 9)) + "".join(str(int(rng.random() * 10)) for _ in range(count - 1))
 
 
-def _hash(rng: random.Random) -> str:
-    return f"{rng.getrandbits(40):010x}"
-
-
 def _maybe(kind: Callable[[random.Random], Any], absent: Any) -> Callable[[random.Random], Any]:
     return lambda rng: kind(rng) if rng.random() < 0.6 else absent
-
-
-def _some(words: str) -> Callable[[random.Random], list[str]]:
-    return lambda rng: rng.sample(WORDS[words], 1 + int(rng.random() * 3))
 
 
 def _decimal(rng: random.Random) -> float:
@@ -77,7 +69,7 @@ KINDS: dict[str, Callable[[random.Random], Any]] = {
     "email": _email,
     "phone": lambda rng: f"555-{_digits(4)(rng)}",
     "iban": lambda rng: "DE" + _digits(20)(rng),
-    "hash": _hash,
+    "hash": lambda rng: f"{rng.getrandbits(40):010x}",
     "version": lambda rng: f"{1 + int(rng.random() * 9)}.{10 * (1 + int(rng.random() * 9))}",
     "zip": lambda rng: "0" + _digits(4)(rng),
     "number": lambda rng: step_number(rng, 101, 899, 1),
@@ -90,7 +82,7 @@ KINDS: dict[str, Callable[[random.Random], Any]] = {
     "decimal": _decimal,
     "note": _maybe(lambda rng: f"call {person(rng)}", None),
     "discount": _maybe(lambda rng: step_number(rng, 5, 40, 5), None),
-    "tags": _maybe(_some("products"), []),
+    "tags": _maybe(lambda rng: rng.sample(WORDS["products"], 1 + int(rng.random() * 3)), []),
     "readings": lambda rng: [_decimal(rng) for _ in range(2 + int(rng.random() * 2))],
 }
 """How a value of each kind is drawn."""
