@@ -10,7 +10,7 @@ from q36eval.gate.margins import held_to
 from q36eval.inert_text import plain
 from q36eval.metrics import metric_of
 from q36eval.records import Lane, ProbeName
-from q36eval.reports.text import margin_text
+from q36eval.reports.text import margin_text, unseen_text
 from q36eval.stats import least_clusters
 
 if TYPE_CHECKING:
@@ -43,6 +43,10 @@ def policy_parts(policy: Policy) -> "Iterator[RenderableType]":
         if lane not in policy.lanes:
             yield f"Lane {lane} is not judged: a PASS says nothing about it."
     yield from dict.fromkeys(filter(None, map(_able, criteria)))
+    for criterion in criteria:
+        if criterion.margin.kind == "max_share":
+            least = least_clusters(criterion.margin.value, criterion.confidence)
+            yield f"{unseen_text(least, criterion.confidence)}; {unseen_text(1000, criterion.confidence)}."
     shown_at = sorted({f"{100 * criterion.confidence:g} %" for criterion in criteria})
     yield f"Margins are shown at {' or '.join(shown_at)} confidence, one-sided."
     yield from [OTHER_SCHEMES] if any(criterion.margin.schemes for criterion in criteria) else []

@@ -23,7 +23,7 @@ from q36eval.gate.report import (
 )
 from q36eval.measurement_facts import recorded_not_judged
 from q36eval.records import FailureCauses, FamilyCompetence, Measurement, Verdict
-from q36eval.reports.text import figure_text, margin_text, number, why_text
+from q36eval.reports.text import figure_text, margin_text, number, unseen_text, why_text
 
 if TYPE_CHECKING:
     from q36eval.history.records import RunRecord
@@ -204,7 +204,13 @@ def notes(report: GateReport, run: "RunRecord | None") -> tuple[str, ...]:
         for result in report.criteria
         if result.loss_interval is not None and result.loss_interval.upper < 0 and not result.anomalous
     )
-    return (*awaits, *asked, *unjudged, *_same_files(run), *shared, *trusted, *better, *tried, *signed, *report.notes)
+    unseen = (
+        unseen_text(result.counts.total, result.confidence)
+        for result in report.criteria
+        if result.margin.kind == "max_share" and result.counts is not None
+    )
+    said = (*awaits, *asked, *unjudged, *_same_files(run), *shared, *trusted, *better, *unseen)
+    return (*said, *tried, *signed, *report.notes)
 
 
 def _same_files(run: "RunRecord | None") -> tuple[str, ...]:

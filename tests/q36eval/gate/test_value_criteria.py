@@ -10,6 +10,7 @@ from scipy.stats import binom
 from q36eval.gate import CriterionResult, CriterionVerdict, Policy, decide
 from q36eval.gate.judgement import judge
 from q36eval.records import Direction, Measurement, ProbeName
+from q36eval.reports.story import notes
 from q36eval.stats import ShareBeyond, least_clusters, quantile_clusters, summarize, unseen_share
 from tests.q36eval.gate.evidence import criterion, divergence, failure_rate, measurement, only
 from tests.q36eval.stats.evidence import items
@@ -137,6 +138,9 @@ def test_a_share_is_judged_exactly_at_the_threshold_that_another_margin_gives() 
     assert few.code == "too-few-clusters"
     assert few.reason.startswith("367 ")
     assert few.reason.endswith(" 368")
+    assert "A mean over 1,006 sources may miss what fewer than 0.37 % of them hold" in " ".join(
+        notes(decide(tail_policy(), [worst_documents(1006, 0)]), None)
+    )
     assert verdict(tail_policy(), worst_documents(367, 1)) is INCONCLUSIVE
     assert verdict(tail_policy(), worst_documents(90, 10)) is FAIL
     assert verdict(tail_policy(), worst_documents(367, 0, errored=1)) is INCONCLUSIVE  # it may be the one
