@@ -3,9 +3,11 @@
 That they can be passed, and what fails them, is in `tests/app/satisfiable`.
 """
 
+import re
 from pathlib import Path
 
 import pytest
+from scipy.stats import binom
 
 from q36eval.app.policies.files import policy_for, shipped_policies
 from q36eval.app.policies.policy_check import check_policy
@@ -13,6 +15,8 @@ from q36eval.config import Family, Paths
 from q36eval.gate.margins import margins_for
 from q36eval.gate.policy_file import read_policy
 from q36eval.records import Lane
+from q36eval.stats import margin_test
+from tests.q36eval.stats.evidence import items
 
 REPOSITORY = Path(__file__).parents[3]
 PATHS = Paths(REPOSITORY, REPOSITORY / "no-state")
@@ -42,6 +46,22 @@ def test_a_lane_alone_is_judged_as_in_both() -> None:
     assert extended[: len(release)] == release
     assert {read_policy(SHIPPED[name]).max_attempts for name in ("release", "served", "standard+release")} == {3}
     assert {"mmlu-pro", "gpqa-diamond", "math-500", "humaneval"} <= {criterion.id for criterion in extended}
+
+
+@pytest.mark.parametrize("name", ["release", "sandbox"])
+def test_what_fixed_prompts_are_said_to_show_is_their_power(name: str) -> None:
+    rates = [each.margin for each in read_policy(SHIPPED[name]).criteria if each.id.startswith("fixed-prompts")]
+    for margin in rates:
+        prompts, may_lose = (int(re.findall(words, margin.source)[0]) for words in (r"what (\d+)", r"may lose (\d+)"))
+        said = [float(each) for each in re.findall(r"([\d.]+) times", margin.source)]
+        assert said == [round(100 * binom.cdf(may_lose, prompts, loss), 1) for loss in (0.02, 0.05, 0.1)]
+        inside = [
+            margin_test(items([1] * lost + [0] * (prompts - lost), [0] * prompts), "paired_proportions", margin).p_pass
+            <= 0.025
+            for lost in (may_lose, may_lose + 1)
+        ]
+        assert inside == [True, False]
+    assert len(rates) == 2
 
 
 @pytest.mark.long
