@@ -116,7 +116,9 @@ def rate(declared: DeclaredFigure, outcomes: Sequence[ItemOutcome], read: Readin
     only_reference = sum(branch < reference for branch, reference in scored)
     note = f"only on the branch: {only_branch}, only on the reference: {only_reference}"
     note += f"; {silent} questions do not apply" if silent else ""
-    return _measurement(declared, clusters, note, _own_interval(clusters), failure_causes(asked))
+    share, total, errored = round(sum(clusters.branch)), sum(clusters.units), sum(clusters.errored)
+    own = proportion_interval(share, total, errored=errored) if total else None
+    return _measurement(declared, clusters, note, own, failure_causes(asked))
 
 
 def over_seeds(declared: DeclaredFigure, outcomes: Sequence[ItemOutcome], read: Reading) -> Measurement | None:
@@ -142,12 +144,6 @@ def margin(declared: DeclaredFigure, outcomes: Sequence[ItemOutcome]) -> Measure
     # one that is no number is the worst that a margin can be
     shrunk = sum(not branch >= reference for branch, reference in scored)
     return _measurement(declared, clusters, f"smaller on the branch in {shrunk} of {len(scored)} questions")
-
-
-def _own_interval(clusters: Clusters) -> Interval | None:
-    """Of the branch's own share; what errored may have been either. None where nothing was scored."""
-    scored, errored = sum(clusters.units), sum(clusters.errored)
-    return proportion_interval(round(sum(clusters.branch)), scored, errored=errored) if scored else None
 
 
 def _measurement(

@@ -98,18 +98,13 @@ def declared_figures(
             yield from _declared_of_file(group) if own is None else _declared_of_plan(group, own)
     if len(of_accuracy) > 1:
         names = {group.name for group in of_accuracy}
-        items, clusters = _items_known(of_accuracy), None
+        known = [group.items for group in of_accuracy if group.items is not None]
+        items, clusters = sum(known) if len(known) == len(of_accuracy) else None, None
         if planned is not None:
             together = [item for item in planned if item.group in names]
             items, clusters = len(together), len({item.cluster for item in together})
         figures = (ACCURACY, RECOVERY, ITEMS_LOST, ITEMS_GAINED, ANSWERS_CHANGED)
         yield from (_declared(figure, SUITE, items, clusters) for figure in figures)
-
-
-def _items_known(groups: Sequence[TaskGroup]) -> int | None:
-    """How many items the groups have together; None where the file does not say so of one."""
-    known = [group.items for group in groups if group.items is not None]
-    return sum(known) if len(known) == len(groups) else None
 
 
 def only_data_tell(groups: Sequence[TaskGroup], metric: str, name: str) -> bool:
@@ -202,7 +197,8 @@ def _places(group: TaskGroup, strata: Collection[str]) -> Iterator[_Place]:
         return
     yield _Place(group.slice)
     for position, field in enumerate(group.slice_fields):
-        for value in sorted({stratum.split("/")[position] for stratum in strata}, key=_natural):
+        values = {stratum.split("/")[position] for stratum in strata}
+        for value in sorted(values, key=lambda each: (int(each), "") if each.isdigit() else (0, each)):
             yield _Place(_below(group, value), field, value, position)
 
 
@@ -213,7 +209,3 @@ def _below(group: TaskGroup, value: str) -> str:
 def _slices(group: TaskGroup, outcomes: Sequence[ItemOutcome]) -> Iterator[tuple[_Place, list[ItemOutcome]]]:
     for place in _places(group, {outcome.stratum for outcome in outcomes}):
         yield place, [outcome for outcome in outcomes if place.holds(outcome.stratum)]
-
-
-def _natural(value: str) -> tuple[int, str]:
-    return (int(value), "") if value.isdigit() else (0, value)

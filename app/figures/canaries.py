@@ -103,10 +103,6 @@ def _points(effect: float, interval: Interval, *, turned: bool = False) -> str:
     return f"{_point(value)} " + (why_none(interval) or f"[{_point(lower)}, {_point(upper)}]")
 
 
-def _bounds(interval: Interval) -> str:
-    return why_none(interval) or f"[{number(interval.lower)}, {number(interval.upper)}]"
-
-
 def _point(share: float) -> str:
     # no "-0.0": nothing lost is not a loss
     return f"{100 * share + 0.0:+.1f} %" if share else "0.0 %"
@@ -158,7 +154,9 @@ def other_rows(run: CanaryRun) -> list[dict[str, str]]:
             shown = percent if is_share else number
             value = shown(m.value)
             if m.estimator == "mean":  # a comparison by itself: the interval is the figure's own
-                value += f" {percent_interval(m.effect_interval) if is_share else _bounds(m.effect_interval)}"
+                bounds = m.effect_interval
+                plain_bounds = why_none(bounds) or f"[{number(bounds.lower)}, {number(bounds.upper)}]"
+                value += f" {percent_interval(bounds) if is_share else plain_bounds}"
             change = "–"
             if m.reference_value is not None:
                 change = _points(m.effect, m.effect_interval) if is_share else change_words(m)

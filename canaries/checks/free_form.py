@@ -157,7 +157,7 @@ def _content_failures(text: str, style: Style) -> Iterator[Failure]:
         if _whole_word(wanted).search(text):
             continue
         begins = _whole_word(wanted[:1].upper() + wanted[1:]).search(text)
-        if begins is not None and _begins_sentence(text, begins.start()):
+        if begins is not None and _BEFORE_SENTENCE.search(text[max(0, begins.start() - 40) : begins.start()]):
             message = f"{shown(wanted)} is there as {shown(begins.group())} only: is that this form?"
             yield Failure("style", "capital_only", place_of(text, begins.start()), message, unreadable=True)
         else:
@@ -180,10 +180,6 @@ def _whole_word(words: str, flags: int = 0) -> re.Pattern[str]:
     """`words` where they are no part of longer ones, however the space between them is written."""
     spaced = r"\s{1,9}".join(map(re.escape, words.split()))
     return re.compile(rf"(?<![^\W_])(?<![^\W_]-){spaced}(?!-?[^\W_])", flags)
-
-
-def _begins_sentence(text: str, at: int) -> bool:
-    return _BEFORE_SENTENCE.search(text[max(0, at - 40) : at] if at > 40 else text[:at]) is not None
 
 
 _ADJECTIVE = r"(?:e[nc]|t)?(?:(?<=c)|[sc])k(?:y|a|e|eho|emu|em|ym|ych|ymi|ou|u|o)"

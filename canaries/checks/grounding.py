@@ -158,10 +158,6 @@ def denials(prose: str, known: Iterable[str]) -> Iterator[Claim]:
                     yield Claim(match.start(), match.group().strip())
 
 
-def _denies_payment(clause: str) -> bool:
-    return any(noun in clause.lower() for noun in _PAYMENT) and bool(_DENIES.search(clause))
-
-
 def _said_of(
     text: str, beginnings: tuple[str, ...], clauses: re.Pattern[str]
 ) -> Iterator[tuple[re.Match[str], bool, bool]]:
@@ -169,7 +165,11 @@ def _said_of(
     word = re.compile(rf"(?<![\w\"])({'|'.join(_NEGATED_WORD)})?(?:{'|'.join(beginnings)})", re.I)
     for clause in clauses.finditer(text):
         match = word.search(clause.group())
-        if match is None and beginnings[0] in (_CZECH[0][0], _ENGLISH[0][0]) and _denies_payment(clause.group()):
+        paid = any(noun in clause.group().lower() for noun in _PAYMENT) and beginnings[0] in (
+            _CZECH[0][0],
+            _ENGLISH[0][0],
+        )
+        if match is None and paid and _DENIES.search(clause.group()):
             yield clause, True, bool(_SUPPOSES.search(clause.group()))
         if match:
             before = clause.group()[: match.start()]

@@ -39,13 +39,9 @@ def _named(text: str, expected: ExpectedValue) -> _Named | None:
     return None if match is None else _Named(*match.span(), match.group())
 
 
-def _plain(said: str) -> str:
-    return said.replace(",", "").replace("−", "-").casefold()
-
-
 def _is_right(said: str, expected: ExpectedValue) -> bool:
     if expected.number:
-        return float(_plain(said)) == float(expected.value)
+        return float(said.replace(",", "").replace("−", "-").casefold()) == float(expected.value)
     return said.casefold() == expected.value.casefold()
 
 

@@ -210,17 +210,13 @@ def _foreign(rng: random.Random) -> str:
     return f"{first} {pick(rng, ('Wójcik', 'Ødegård', 'Yıldız', 'Großmann', 'Ibáñez', 'Þorsson', 'Țurcanu'))}"
 
 
-def _word(rng: random.Random) -> str:
-    """A text that a careless writer turns into another type."""
-    return pick(rng, ("true", "null", "false", "NaN", "1e5", "3.0", "007"))
-
-
 TRAPS = _fields(
     "traps",
     zip=_digits(5),
     code=_digits(6),
     version=lambda rng: f"{1 + int(rng.random() * 9)}.{10 * (1 + int(rng.random() * 9))}",
-    password=_word,
+    # texts that a careless writer turns into another type
+    password=lambda rng: pick(rng, ("true", "null", "false", "NaN", "1e5", "3.0", "007")),
     weight=_decimal,
     temperature=lambda rng: -1 - int(rng.random() * 40),
     serial=lambda rng: 10**16 + int(rng.random() * 9 * 10**16),

@@ -60,13 +60,10 @@ def unmeasured_since(points: Sequence[SeriesPoint], runs: Sequence[SeriesRun]) -
     """The newest run, if it asked the metric's probe in the same suite as before and yet did not measure it."""
     newest = points[-1]
     same = (run for run in runs if run.suites.get(newest.probe.value) == newest.suite_sha256)
-    measuring = [run for run in same if run.id == newest.run.id or _was_to_measure(run, newest)]
+    # a gate measures all that its probes have; one probe alone may be asked for a part
+    gates = {run.id for run in runs if run.policy is not None and newest.probe.value in run.suites}
+    measuring = [run for run in same if run.id == newest.run.id or run.id in gates]
     return None if not measuring or measuring[-1].id == newest.run.id else measuring[-1].id
-
-
-def _was_to_measure(run: SeriesRun, point: SeriesPoint) -> bool:
-    """A gate measures all that its probes have; one probe alone may be asked for a part."""
-    return run.policy is not None and point.probe.value in run.suites
 
 
 def identity_changes(before: SeriesRun, after: SeriesRun) -> tuple[str, ...]:

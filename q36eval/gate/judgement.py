@@ -296,7 +296,8 @@ def _why_unfit(criterion: Criterion, measurement: Measurement) -> tuple[Reason, 
         if measurement.estimator != "census":
             return Reason("no-clusters", "the measurement holds no evidence by cluster"), False
         return None
-    needed = criterion.min_clusters or _least_clusters(measurement)
+    bounded = measurement.clusters.bounds is not None
+    needed = criterion.min_clusters or clusters_of_kind(measurement.estimator, bounded=bounded)
     scored = effective_clusters(measurement.clusters.units)
     if scored < needed:
         whose = "the policy requires" if criterion.min_clusters else "a figure of this kind requires"
@@ -329,15 +330,10 @@ def most_effective_clusters(units: Sequence[int]) -> int:
     return min(clusters, int(whole**2 / kept + 1e-9)) if kept > 0 else clusters
 
 
-def _least_clusters(measurement: Measurement) -> int:
-    """What a criterion that says nothing asks for: unbounded values are skewed, and a few of them show no tail."""
-    bounded = measurement.clusters is None or measurement.clusters.bounds is not None
-    return clusters_of_kind(measurement.estimator, bounded=bounded)
-
-
 def clusters_of_kind(estimator: Estimator, *, bounded: bool) -> int:
     """How many clusters of equal size a figure takes where a policy says nothing of it.
 
+    Unbounded values are skewed, and a few of them show no tail.
     `bounded` says whether a unit's value has bounds at all, infinite ones too.
     """
     if estimator == "ratio":

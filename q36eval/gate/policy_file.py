@@ -237,7 +237,14 @@ def inherit(base: Policy | None, given: Mapping[str, Any]) -> Inherited:
     problems = [*_dropping(base, drop, criteria)]
     if base is not None and (name := given["name"]) in (*base.lineage, base.name):
         problems.append(f"name: {name!r} is the name of a policy that it extends, which reports could not tell apart")
-    problems += [*_repeating(criteria), *_doubling(criteria)]
+    names = [criterion["id"] for criterion in criteria]
+    for number, criterion in enumerate(criteria):
+        if criterion["id"] in names[:number]:  # the second change would silently stand
+            problems.append(f"criteria[{number}].id: criterion id {criterion['id']!r} is used more than once")
+        margin = criterion.get("margin", {})
+        if "beyond" in margin and any(key in margin for key in THRESHOLD_OF):
+            one = "the threshold is beyond, or beyond_margins and of; name one of the two"
+            problems.append(f"criteria[{number}].margin: {one}")
     merged: list[tuple[str, dict[str, Any]]] = [
         (f"criterion {name!r} of {'' if base is None else base.name}", fields)
         for name, fields in inherited.items()
@@ -341,19 +348,3 @@ def _dropping(base: Policy | None, drop: Sequence[str], criteria: Sequence[Mappi
             yield f"drop[{number}]: {base.name} has no criterion {name!r}; it has {', '.join(known)}"
         elif name in {criterion["id"] for criterion in criteria}:
             yield f"drop[{number}]: criterion {name!r} is dropped and given anew; do one of the two"
-
-
-def _repeating(criteria: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    """Of two changes to one criterion the second would silently stand."""
-    names = [criterion["id"] for criterion in criteria]
-    for number, name in enumerate(names):
-        if name in names[:number]:
-            yield f"criteria[{number}].id: criterion id {name!r} is used more than once"
-
-
-def _doubling(criteria: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    """Of two thresholds only one would hold."""
-    for number, criterion in enumerate(criteria):
-        margin = criterion.get("margin", {})
-        if "beyond" in margin and any(key in margin for key in THRESHOLD_OF):
-            yield f"criteria[{number}].margin: the threshold is beyond, or beyond_margins and of; name one of the two"

@@ -83,7 +83,8 @@ def failed_lanes(
     failed: dict[Lane, list[str]] = {}
     for criterion in rules.criteria:
         evidence = by_key.get(criterion.key, [])
-        if criterion.tier != "blocking" or len(evidence) != 1 or _may_be_excused(criterion, waivers, on):
+        excused = criterion.waivable and any(_concerns(criterion, waiver) for waiver in in_force(waivers, on))
+        if criterion.tier != "blocking" or len(evidence) != 1 or excused:
             continue
         whole = criterion.probe in complete
         if not (whole or criterion.margin.kind == "max_count" or evidence[0].laid_out):
@@ -113,11 +114,6 @@ def _stays_failed(policy: Policy, criterion: Criterion, result: CriterionResult,
 def _sharing_alpha(policy: Policy, criterion: Criterion) -> int:
     """How many criteria Holm corrects for: those of its tier that are no counts."""
     return max(1, sum(other.tier == criterion.tier and other.margin.kind != "max_count" for other in policy.criteria))
-
-
-def _may_be_excused(criterion: Criterion, waivers: Sequence[Waiver], on: date | None) -> bool:
-    """Whether a waiver in force concerns the criterion, wholly or in part."""
-    return criterion.waivable and any(_concerns(criterion, waiver) for waiver in in_force(waivers, on))
 
 
 def _concerns(criterion: Criterion, waiver: Waiver) -> bool:

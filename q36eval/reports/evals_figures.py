@@ -159,7 +159,7 @@ def change_words(m: Measurement | None) -> str:
 
 def group_cells(group: GroupFigures) -> dict[str, str]:
     """The figures of a group as text, by column."""
-    changed = group.answers_changed
+    changed, scored, planned = group.answers_changed, group.accuracy.counts.scored, group.planned
     return {
         "group": group.name,
         "score": percent(group.accuracy.value),
@@ -168,16 +168,10 @@ def group_cells(group: GroupFigures) -> dict[str, str]:
         "lost": number(group.lost),
         "gained": number(group.gained),
         "answers changed": percent(None if changed is None else changed.value),
-        "items": _used_words(group),
+        "items": str(scored) if planned in (None, scored) else f"{scored} of {planned}",
         "errored": str(group.accuracy.counts.errored),
         NOT_RIGHT: not_right_cell(group.accuracy.causes),
     }
-
-
-def _used_words(figures: GroupFigures) -> str:
-    """How many items were scored, of how many the suite has where that is known and more."""
-    scored, planned = figures.accuracy.counts.scored, figures.planned
-    return f"{scored} of {planned}" if planned is not None and planned != scored else str(scored)
 
 
 def effective_words(length: EffectiveLength) -> str:

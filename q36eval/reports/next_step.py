@@ -203,7 +203,8 @@ def _after_inconclusive(report: GateReport, run: "RunRecord", since: Since) -> I
     unable = [result for result in open_ if _beyond_the_reference(result)]
     open_ = tuple(result for result in open_ if result not in unable)
     if any(result.verdict is CriterionVerdict.NOT_MEASURED for result in open_) or not (open_ or unable):
-        yield NextStep(f"q36eval gate {branch_option(run)}", f"with all probes: {_missing(open_)}")
+        missing = ", ".join(r.name for r in open_ if r.verdict is CriterionVerdict.NOT_MEASURED) or "everything"
+        yield NextStep(f"q36eval gate {branch_option(run)}", f"with all probes: {missing} was not measured")
     if unable:
         named = ", ".join(result.name for result in unable)
         yield NextStep(
@@ -232,11 +233,6 @@ def _asked_whole(report: GateReport, run: "RunRecord") -> bool:
     """Whether every item was evaluated, so that asking exhaustively asks nothing more."""
     whole = bool(report.stages) and all(stage.items >= stage.planned for stage in report.stages)
     return whole or run.provenance.get("exhaustive") is True
-
-
-def _missing(open_: tuple[CriterionResult, ...]) -> str:
-    names = [result.name for result in open_ if result.verdict is CriterionVerdict.NOT_MEASURED]
-    return f"{', '.join(names) or 'everything'} was not measured"
 
 
 def branch_option(run: "RunRecord") -> str:

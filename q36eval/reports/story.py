@@ -48,7 +48,8 @@ def names_text(report: GateReport, ids: Iterable[str]) -> str:
 def distance_text(result: CriterionResult) -> str | None:
     """How far the criterion is from another verdict; None where that is not known."""
     if result.margin.kind == COUNTED:
-        return _count_distance(result)
+        counted = f"{number(result.value)} counted, {number(result.margin.value)} allowed"
+        return None if result.value is None else counted
     if result.to_turn is None:
         return None
     how_far = _loss_text(result, result.to_turn)
@@ -63,12 +64,6 @@ def distance_text(result: CriterionResult) -> str | None:
             return f"its upper bound is beyond the margin by {how_far}"
         case _:
             return None
-
-
-def _count_distance(result: CriterionResult) -> str | None:
-    if result.value is None:
-        return None
-    return f"{number(result.value)} counted, {number(result.margin.value)} allowed"
 
 
 def _loss_text(result: CriterionResult, loss: float) -> str:

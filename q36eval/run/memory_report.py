@@ -25,8 +25,10 @@ def size(count: int) -> str:
 def batches_line(plan: MemoryPlan) -> str:
     """What is computed together, where weights lie, and what they take."""
     answers = "" if plan.room.placement == LAYERS else f" and {plan.rows} answers"
+    # of a host, what was free before the weights lay there
+    whole = plan.room.free + plan.room.weights if plan.room.host else plan.room.total
     line = f"Batches on {plan.room.device}: {plan.score_tokens:,} tokens scored{answers} at a time; "
-    line += f"{_WEIGHTS[plan.room.placement]} take {size(plan.room.weights)} of {size(_whole(plan))}."
+    line += f"{_WEIGHTS[plan.room.placement]} take {size(plan.room.weights)} of {size(whole)}."
     line += f" This model does not support {' and '.join(plan.unused)}." if plan.unused else ""
     return f"{line} {SHORT}" if plan.short else line
 
@@ -39,11 +41,6 @@ def limits(plan: MemoryPlan) -> str:
 def other_batches(begun: str, now: str) -> str:
     """What is said where a resumed run's batches are others than those it was begun with."""
     return f"The run was begun with {begun}; from here on it has {now}, so last digits of numbers may differ."
-
-
-def _whole(plan: MemoryPlan) -> int:
-    """Memory in all; of a host, what was free before the weights lay there."""
-    return plan.room.free + plan.room.weights if plan.room.host else plan.room.total
 
 
 def plan_document(plan: MemoryPlan) -> Mapping[str, Any]:

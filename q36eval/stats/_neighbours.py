@@ -1,9 +1,7 @@
-"""How many neighbours count as one, where what was sampled in an order depends on what came before.
+"""How many neighbours count as one: pieces of one source that nobody declared are alike, and none is independent.
 
-Pages of one book that nobody declared to be one source diverge alike, and an interval over them as if they were
-independent is too narrow: with 20 of each source it misses a third of the time. The correlation of neighbours' ranks
-(Wald and Wolfowitz, Ann. Math. Statist. 14 (1943), 378-388) shows it, of single ones or of blocks of them, whose means
-hold what a weak dependence adds up to. What is not next to each other is beyond it. benchmarks/README.md has how often.
+The correlation of neighbours' ranks (Wald and Wolfowitz, Ann. Math. Statist. 14 (1943), 378-388) shows it, of single
+ones or of blocks of them, which hold what a weak dependence adds up to. What is not next to each other is beyond it.
 """
 
 from collections.abc import Sequence

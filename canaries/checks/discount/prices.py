@@ -97,10 +97,6 @@ def _is_compared(tokens: Sequence[Token], at: int) -> bool:
     return any(one.word.means(Meaning.THAN) for one in tokens[max(0, at - 3) : at])
 
 
-def _ends_clause(token: Token) -> bool:
-    return token.kind in (Kind.STOP, Kind.ARROW) or token.text in tuple(",;|—")
-
-
 def _of_table(rows: Sequence[Sequence[Token]], owner: str) -> Iterator[Amount]:
     """By columns if the heading names several shops, else by rows; a row that does not fit belongs to nobody."""
     cells = [_cells(row) for row in rows]
@@ -197,7 +193,8 @@ def _role_of_words(line: Sequence[Token], at: int) -> Role:
         if depth:
             bound = False
             continue
-        if _ends_clause(token) or token.is_money or (token.kind is Kind.EQUALS and back != at - 1):
+        ends = token.kind in (Kind.STOP, Kind.ARROW) or token.text in tuple(",;|—")
+        if ends or token.is_money or (token.kind is Kind.EQUALS and back != at - 1):
             follows = token.kind is Kind.ARROW and back and line[back - 1].is_money
             return Role.FINAL if follows else Role(Role.PLAIN + named)
         if token.unit == PERCENT:
