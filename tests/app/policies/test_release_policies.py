@@ -50,18 +50,12 @@ def test_a_lane_alone_is_judged_as_in_both() -> None:
 
 @pytest.mark.parametrize("name", ["release", "sandbox"])
 def test_what_fixed_prompts_are_said_to_show_is_their_power(name: str) -> None:
-    rates = [each.margin for each in read_policy(SHIPPED[name]).criteria if each.id.startswith("fixed-prompts")]
-    for margin in rates:
-        prompts, may_lose = (int(re.findall(words, margin.source)[0]) for words in (r"what (\d+)", r"may lose (\d+)"))
+    for margin in (each.margin for each in read_policy(SHIPPED[name]).criteria if each.id.startswith("fixed-prompts")):
+        prompts, lost = (int(re.findall(words, margin.source)[0]) for words in (r"what (\d+)", r"may lose (\d+)"))
         said = [float(each) for each in re.findall(r"([\d.]+) times", margin.source)]
-        assert said == [round(100 * binom.cdf(may_lose, prompts, loss), 1) for loss in (0.02, 0.05, 0.1)]
-        inside = [
-            margin_test(items([1] * lost + [0] * (prompts - lost), [0] * prompts), "paired_proportions", margin).p_pass
-            <= 0.025
-            for lost in (may_lose, may_lose + 1)
-        ]
-        assert inside == [True, False]
-    assert len(rates) == 2
+        assert said == [round(100 * binom.cdf(lost, prompts, loss), 1) for loss in (0.02, 0.05, 0.1)]
+        answers = [items([1] * n + [0] * (prompts - n), [0] * prompts) for n in (lost, lost + 1)]
+        assert [margin_test(each, "paired_proportions", margin).p_pass <= 0.025 for each in answers] == [True, False]
 
 
 @pytest.mark.long

@@ -165,11 +165,11 @@ def test_evidence_that_cannot_be_is_refused(clusters: dict[str, object], fields:
 
 def test_a_count_of_more_than_was_evaluated_passes_nothing() -> None:
     found = flips({"copy": (30, 0)})
-    wrong = found.clusters.model_copy(update={"branch": (2.0,) + (0.0,) * 29})
     asked = only("max_count", 2, probe="canaries", metric="must_pass_flips", slice="structured")
-    for clusters, value in ((wrong, 2.0), (found.clusters, 1.0)):
-        judged = decide(asked, [found.model_copy(update={"clusters": clusters, "value": value})]).criteria[0]
-        assert (judged.verdict, judged.code) == ("NOT_MEASURED", "evidence-malformed")
+    for first, value in ((2.0, 2.0), (0.0, 1.0)):
+        clusters = found.clusters.model_copy(update={"branch": (first,) + (0.0,) * 29})
+        report = decide(asked, [found.model_copy(update={"clusters": clusters, "value": value})])
+        assert report.criteria[0].code == "evidence-malformed"
 
 
 @pytest.mark.parametrize(("jitter", "verdict"), [(0.0, "INCONCLUSIVE"), (1e-9, "INCONCLUSIVE"), (0.3, "PASS")])
