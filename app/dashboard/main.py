@@ -11,19 +11,6 @@ from q36eval.app.dashboard.reviewer import draw_login
 from q36eval.errors import Q36Error
 from q36eval.provenance import version_of
 
-# Tables and charts need the width that Streamlit leaves empty. Nobody's text is in it. (No docstring: Streamlit would
-# draw it on the page.)
-# A table's own way to CSV leaves formulas as they are; the button below each does not.
-STYLE = """<style>.stMainBlockContainer { padding: 1rem 2.5rem 4rem; }
-.stMain h1 { font-size: 2rem; padding: .5rem 0; } .stMain h2 { font-size: 1.4rem; } .stMain h3 { font-size: 1.1rem; }
-.stMain [data-testid="stPageLink-NavLink"] :is(span, p, div) { white-space: normal; overflow: visible; }
-[data-testid="stCaptionContainer"] { color: inherit !important; opacity: .8; }
-:is(a, button, summary, [role=tab], input, [tabindex]):focus-visible { outline: 2px solid currentColor !important;
-  outline-offset: 2px; }
-@media (max-width: 700px) { .stMainBlockContainer { padding: 3.25rem 1.25rem 4rem; } .stMain h1 { font-size: 1.6rem; } }
-.stMarkdownBadge { white-space: normal !important; }
-button[aria-label^="Download as CSV"] { display: none; }</style>"""
-
 # A tick and a cross; drawn here, for Streamlit fetches its own icons for the browser's tab from a server elsewhere.
 SVG = '<svg xmlns="http://www.w3.org/2000/svg" height="32" viewBox="0 0 {} 32" fill="none" stroke-width="4">{}</svg>'
 MARK = '<path d="M3 17l6 6 9-14" stroke="#2e9e5b"/><path d="M20 15l9 9M29 15l-9 9" stroke="#e0483e"/>'
@@ -55,7 +42,6 @@ def main() -> None:
             "Help": [st.Page("views/docs.py", title="Docs", icon=":material/menu_book:", url_path="docs")],
         }
     )
-    st.html(STYLE)
     st.html(Path(__file__).with_name("drawing") / "pages.css")
     st.logo(LOGO, size="large", icon_image=ICON)
     started = Started.of()

@@ -17,32 +17,19 @@ from q36eval.history import RunFilter, RunState
 Action = tuple[str, str, dict[str, str]]
 """A page, the words of the link to it, and what its address asks for."""
 
-COLUMNS = {"Branch": 2.5, "Lanes": 2.7, "Reason": 4.5, "Trend": 2.0, "Age": 1.3, "Action": 1.2}
+COLUMNS = {"Branch": 3.0, "Lanes": 2.7, "Reason": 4.0, "Trend": 2.0, "Age": 1.3, "Action": 1.2}
 HELP = {
     "Lanes": TERMS["lanes"],
     "Trend": "KL of the two newest runs and the margin, in nats/token; verdicts of the last ten runs, oldest first.",
 }
 RUNS_SHOWN = 10
 KL_METRIC = "kl.kl_divergence[all]"
-ROWS = """<style>.st-key-branches [data-testid=stHorizontalBlock] { min-height: 44px; gap: 0 .75rem;
-  border-bottom: 1px solid rgba(128, 132, 140, .3); }
-.st-key-branches [data-testid=stColumn] > div { gap: 0; }
-.st-key-branches [data-testid=stText] > span { font-size: .8rem; line-height: 1.25; display: -webkit-box;
-  overflow: hidden; -webkit-box-orient: vertical; -webkit-line-clamp: 2; }
-.st-key-branches [data-testid=stPageLink-NavLink] :is(span, p) { font-size: .85rem; line-height: 1.25; }
-.st-key-branches .stMarkdownBadge { white-space: nowrap !important; }
-.st-key-branches h3 { padding: 1rem 0 .6rem; }
-@media (max-width: 640px) { .st-key-branches [data-testid=stHorizontalBlock] { padding: .5rem 0; }
-  .st-key-branches [data-testid=stColumn] { padding: .15rem 0; }
-  .st-key-branches [data-testid=stText] > span { -webkit-line-clamp: 4; }
-  .st-key-titles { display: none; } }</style>"""
 
 
 def draw_branches(
     reader: Reader, known: Standings, shown: Sequence[BranchStanding], action: Callable[[BranchStanding], Action]
 ) -> None:
     """The branches by family, in their order."""
-    st.html(ROWS)
     with st.container(key="branches", gap=None):
         if shown:
             with st.container(key="titles"):

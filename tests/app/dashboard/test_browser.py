@@ -9,6 +9,13 @@ from written_history import write_history
 
 pytestmark = IN_A_BROWSER
 
+CUT = """() => [...document.querySelectorAll('.stMain [data-testid=stHtml]')]
+  .filter(e => e.scrollWidth > e.clientWidth + 1).map(e => e.innerText.slice(0, 80))"""
+"""What is wider than its page."""
+BROKEN = """() => [...document.querySelectorAll('.stMain [data-testid=stPageLink-NavLink]')]
+  .filter(e => e.scrollHeight > 44 && e.clientWidth < 80).map(e => e.innerText)"""
+"""Links that are written letter below letter."""
+
 
 @pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -59,8 +66,11 @@ def test_every_page_draws_and_model_text_stays_inert(
     hostile = ("<script>alert('owned')</script> [a link]",) if "canaries" in address else ()
     page, problems = visit(context, url, wanted, *hostile, theme=theme)
     text = page.locator("[data-testid=stMain]").inner_text()
+    page.set_viewport_size({"width": 820, "height": 1000})  # beside its sidebar a page is as narrow as on a phone
+    drawn(page)
+    cut, broken = page.evaluate(CUT), page.evaluate(BROKEN)
     page.close()
-    assert problems == []
+    assert (problems, cut, broken) == ([], [], [])
     if "canaries" in address:
         # shown letter by letter, which is only so when nothing read it as markup
         assert "<script>alert('owned')</script> [a link](javascript:alert(1))" in text
