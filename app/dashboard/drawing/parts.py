@@ -3,7 +3,6 @@
 import csv
 import io
 import re
-import shlex
 from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any, NoReturn
@@ -21,6 +20,7 @@ from q36eval.gate.report import CriterionVerdict
 from q36eval.history import BranchKey, RunFilter, RunRecord, RunState, RunSummary
 from q36eval.metrics import ALL
 from q36eval.records import ProbeName, Verdict
+from q36eval.reports.next_step import branch_option
 
 RUNS_OFFERED = 50
 """The newest runs of a branch that are offered to choose from; the address reaches every one."""
@@ -60,7 +60,7 @@ def reader_or_stop() -> Reader:
         if not st.session_state[_TITLED]:
             st.title(st.session_state[_PAGE], anchor=False)
         st.info(f"{EMPTY.get(st.session_state[_PAGE], NO_RUN)} This gate judges a branch of the sandbox:")
-        st.code(FIRST_COMMAND, language=None)
+        copy_box(FIRST_COMMAND)
         st.stop()
     return reader
 
@@ -212,13 +212,21 @@ def nothing_measured(sentence: str, reader: Reader, run: RunRecord, command: str
     """Why a page is empty, and the command that measures what it would show, where the checkpoint's files allow it."""
     st.warning(sentence)
     for failure in reader.history.failures(run.id):
-        st.text(line(f"{failure.probe} {failure.words}"))
+        if failure.probe == command:
+            st.text(line(f"{failure.probe} {failure.words}"))
     criteria = () if run.report is None else run.report.criteria
+    if run.report is not None and not any(one.probe == command for one in criteria):
+        st.text(line(f"The policy {run.report.policy} has no criterion for it."))
     if any(one.probe is ProbeName.WEIGHTS and one.verdict is CriterionVerdict.FAIL for one in criteria):
         st.page_link("views/run.py", label="The files themselves fail: see what to mend.", query_params={"run": run.id})
         return
     st.caption("This measures it:")
-    st.code(f"q36eval {command} --branch {line(shlex.quote(run.branch))}", language=None)
+    copy_box(f"q36eval {command} {branch_option(run)}")
+
+
+def copy_box(text: str) -> None:
+    """Something to copy, whole at any width."""
+    st.code(line(text), language=None, wrap_lines=True)
 
 
 _FIGURE = re.compile(r"[-+0-9.,eE %\[\]()]*")

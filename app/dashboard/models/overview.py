@@ -1,6 +1,5 @@
 """What the overview says of each branch and of what is being measured now, and what needs a person. Pure."""
 
-import shlex
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -64,11 +63,6 @@ def live_runs(
     """
     live = [_live(run, progress, now, alive(run.id)) for run, progress in running]
     return sorted(live, key=lambda live: (live.silent, live.run.family, live.run.branch, live.run.id))
-
-
-def resume_command(branch: str, run_id: str) -> str:
-    """What continues an interrupted run."""
-    return f"q36eval gate --branch {shlex.quote(branch)} --resume {run_id}"
 
 
 def _live(run: RunSummary, progress: RunProgress | None, now: datetime, alive: bool | None) -> LiveRun:

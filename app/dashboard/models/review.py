@@ -1,7 +1,6 @@
 """What a reviewer can decide about a run, and what that would change. Reads history; writes nothing."""
 
 import hashlib
-import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import date, datetime
@@ -122,8 +121,7 @@ def decided_today(history: History, run: RunRecord, today: date) -> GateReport:
         raise UsageError(
             "waivers-elsewhere",
             f"Run {run.id} was decided by the waivers in {run.circumstances.waivers_from} alone: change that file, "
-            f"then q36eval gate --branch {shlex.quote(run.branch)} --resume {run.id} --require-sign-off "
-            "--waivers-from FILE.",
+            f"then q36eval gate --resume {run.id} --require-sign-off --waivers-from FILE.",
         )
     circumstances = circumstances_on(history, run, today, require_sign_off=asks_for_signature(run))
     return decided(policy_of(run), evidence_of(history, run, circumstances), circumstances)

@@ -1,6 +1,5 @@
 """KL: how far a run's branch is from its reference, token by token: headline, breakdowns, plots, the worst tokens."""
 
-import shlex
 from dataclasses import replace
 
 import streamlit as st
@@ -10,6 +9,7 @@ from q36eval.app.dashboard.drawing.parts import (
     chart,
     choice,
     choose_run,
+    copy_box,
     csv_button,
     nothing_measured,
     page_head,
@@ -33,6 +33,7 @@ from q36eval.app.figures.kl import (
 )
 from q36eval.app.standing import names
 from q36eval.history import RunRecord
+from q36eval.reports.next_step import branch_option
 from q36eval.reports.plots import KL_UNIT, Row, decades, kl_rows
 from q36eval.reports.text import number
 from q36eval.token_files import WorstToken
@@ -78,7 +79,7 @@ def _draw_histogram(reader: Reader, run: RunRecord, figures: KLFigures) -> None:
         f"first bar holds everything up to {SMALLEST_DRAWN:g}, zero included."
     )
     st.caption("Every token's figures are in this file:")
-    st.code(str(reader.tokens_file(run)), language=None)
+    copy_box(str(reader.tokens_file(run)))
 
 
 def _draw_groupings(reader: Reader, figures: KLFigures, run: RunRecord) -> None:
@@ -110,7 +111,7 @@ def _draw_attribution(reader: Reader, run: RunRecord) -> None:
     st.header("Which tensors cost it", anchor=False)
     if found is None:
         st.text("No attribution of this branch yet. This measures which classes of tensors and layers cost the KL:")
-        st.code(line(f"q36eval attribute --branch {shlex.quote(run.branch)}"), language=None)
+        copy_box(f"q36eval attribute {branch_option(run)}")
         return
     st.text(line(f"From attribution {found.id} of this branch, {found.started:%Y-%m-%d %H:%M} UTC."))
     rows = KLFigures(reader.measurements(reader.history.get_run(found.id))).attributed()

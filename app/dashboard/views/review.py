@@ -1,6 +1,5 @@
 """Review: what waits for a person, and for one run what to do about it: waive, sign off, bless, decide again."""
 
-import shlex
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -9,6 +8,7 @@ import streamlit as st
 
 from q36eval.app.dashboard.drawing.branches import draw_branches
 from q36eval.app.dashboard.drawing.parts import (
+    copy_box,
     name_tab,
     page_head,
     page_of,
@@ -45,7 +45,7 @@ from q36eval.history import RunRecord
 from q36eval.history.decisions import policy_of, report_sha256
 from q36eval.records import ProbeName
 from q36eval.reports.document import Document
-from q36eval.reports.next_step import full_record
+from q36eval.reports.next_step import branch_option, full_record
 from q36eval.reports.story import waits_for_signature
 from q36eval.reports.text import why_text
 
@@ -102,7 +102,7 @@ def _draw_run(reader: Reader, run: RunRecord, allowed: Permission) -> None:
     if run.report is None:
         st.text(line(f"Run {run.id} of {run.branch} (family {run.family}) is {run.state} and has no verdict."))
         st.info("Only a judged run can be waived, signed or blessed. A gate run judges:")
-        st.code(line(f"q36eval gate --branch {shlex.quote(run.branch)}"), language=None)
+        copy_box(f"q36eval gate {branch_option(run)}")
         if allowed.may_write:
             _draw_name(allowed)
         _draw_archive(reader, run, None, allowed)
@@ -153,7 +153,7 @@ def draw_forms(reader: Reader, run: RunRecord, report: GateReport, allowed: Perm
     if needed is not None:
         st.warning("Waiving needs a full record first: this gate stopped before every criterion was evaluated.")
         st.text(line(needed))
-        st.code(line(full_record(run)), language=None)
+        copy_box(full_record(run))
     if allowed.may_write:
         _draw_name(allowed)
     titles = {
@@ -258,7 +258,7 @@ def _draw_waive(reader: Reader, run: RunRecord, report: GateReport, allowed: Per
 def _draw_sign(reader: Reader, run: RunRecord, report: GateReport, allowed: Permission) -> None:
     what = prospect(reader.history, run)
     st.text("Who signs says: I have read this report. A signature turns no FAIL, and is of this very report only:")
-    st.code(what.sha256, language=None)
+    copy_box(what.sha256)
     if not what.stands:
         st.warning("This version decides the run otherwise than was reported; decide it again, then sign that.")
         _draw_again(reader, run, report, allowed, "sign")

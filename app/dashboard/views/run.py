@@ -1,17 +1,15 @@
 """Run: one run's verdict and the criteria that decided it, answers, criteria against their margins, and the rest."""
 
-import shlex
 from datetime import UTC, datetime
 
 import streamlit as st
 
 from q36eval.app.dashboard.drawing.items import draw_item
-from q36eval.app.dashboard.drawing.parts import choose_run, page_head, reader_or_stop, table
+from q36eval.app.dashboard.drawing.parts import choose_run, copy_box, page_head, reader_or_stop, table
 from q36eval.app.dashboard.drawing.standing import LIVE_EVERY_S, draw_standing_beside, running
 from q36eval.app.dashboard.drawing.tables import Plot
 from q36eval.app.dashboard.escape import label, line
 from q36eval.app.dashboard.history_reader import Reader
-from q36eval.app.dashboard.models.overview import resume_command
 from q36eval.app.dashboard.models.run import (
     criteria_rows,
     decision_rows,
@@ -32,6 +30,7 @@ from q36eval.inert_text import MAX_CHARACTERS, SENTENCE
 from q36eval.provenance import CHANGED
 from q36eval.reports.deciding_answers import ANSWERS_TITLE
 from q36eval.reports.document import Document, Section, provenance_of
+from q36eval.reports.next_step import branch_option
 from q36eval.reports.plots import CRITERIA
 from q36eval.reports.text import verdict_text
 from q36eval.reports.ui_address import evidence_place
@@ -80,10 +79,10 @@ def _draw_undecided(reader: Reader, run: RunRecord) -> None:
     if CHANGED in run.provenance:
         st.info("The checkpoint changed while this run judged it, so it has no verdict and cannot be resumed.")
         st.text(line(str(run.provenance[CHANGED])))
-        st.code(line(f"q36eval gate --branch {shlex.quote(run.branch)}"), language=None)
+        copy_box(f"q36eval gate {branch_option(run)}")
     elif run.state is RunState.INTERRUPTED:
         st.info("This run was interrupted; it has no verdict. This continues it:")
-        st.code(line(resume_command(run.branch, run.id)), language=None)
+        copy_box(f"q36eval gate --resume {run.id}")
     elif run.state is RunState.RUNNING:
         st.fragment(_draw_running, run_every=LIVE_EVERY_S)(reader, run)
     else:
@@ -104,7 +103,7 @@ def _draw_running(reader: Reader, run: RunRecord) -> None:
         st.text(line(live.words))
         if live.silent:
             st.text("If the process is dead, this continues it:")
-            st.code(line(resume_command(run.branch, run.id)), language=None)
+            copy_box(f"q36eval gate --resume {run.id}")
 
 
 def _draw_decided(document: Document, run: RunRecord) -> None:
@@ -117,7 +116,7 @@ def _draw_decided(document: Document, run: RunRecord) -> None:
         st.subheader("What to do next", anchor=False)
     for step in document.next_steps:
         st.text(line(step.why))
-        st.code(line(step.command), language=None, wrap_lines=True)
+        copy_box(step.command)
 
 
 def _draw_criterion(result: CriterionResult, text: str, run: RunRecord) -> None:
