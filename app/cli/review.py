@@ -214,7 +214,6 @@ def sign_off(
     only. It changes nothing else.
     """
     from q36eval.history.decisions import sign
-    from q36eval.reports.next_step import branch_option
 
     history = open_history()
     record = history.get_run(run)
@@ -223,8 +222,7 @@ def sign_off(
         print_json({"run": record.id, **json.loads(signature.model_dump_json())})
         return
     print_plain(f"Signed run {record.id} of {record.branch} by {owner}: report {signature.report_sha256[:12]}.")
-    again = f"q36eval gate {branch_option(record)} --resume {record.id} --require-sign-off"
-    print_plain(f"Decide the run with this signature: {again}")
+    print_plain(f"Decide the run with this signature: q36eval gate --resume {record.id} --require-sign-off")
 
 
 def _write(out: Path, records: "list[WaiverRecord]") -> None:

@@ -97,7 +97,7 @@ def _steps(report: GateReport, run: "RunRecord", since: Since) -> Iterator[NextS
             why = "by the family's own policy, against its reference: whether it may ship"
             yield NextStep(f"q36eval gate {branch_option(run)}", why)
         if since.blessed:
-            yield NextStep(f"q36eval drift {branch_option(run)}", "this run is blessed: says what moved since")
+            yield NextStep(f"q36eval drift {_in_history(run)}", "this run is blessed: says what moved since")
         else:
             why = "accept it as what drift is measured from"
             yield NextStep(f"q36eval review bless {run.id} --owner NAME --reason WHY", why)
@@ -145,7 +145,8 @@ def _after_fail(report: GateReport, run: "RunRecord") -> Iterator[NextStep]:
             yield from _declaring(run)
     if probes - {ProbeName.WEIGHTS}:
         yield NextStep("q36eval ui", "shows what it answered beside the reference's answers")
-    if probes & {ProbeName.KL, ProbeName.EVALS, ProbeName.CANARIES}:
+    packed = "reference_pack" in run.provenance.get(OPTIONS, ())  # a pack holds answers, not weights
+    if probes & {ProbeName.KL, ProbeName.EVALS, ProbeName.CANARIES} and not packed:
         yield NextStep(f"q36eval attribute {branch_option(run)}", "says which tensors cost the quality")
     if stopped_early(report) and INTEGRITY not in metrics:  # else nothing more can be evaluated
         can = bool(failed) and all(_may_be_waived(result, run) for result in failed)
@@ -153,7 +154,7 @@ def _after_fail(report: GateReport, run: "RunRecord") -> Iterator[NextStep]:
         yield NextStep(full_record(run), f"{why} this gate stopped when it had failed")
     elif len(failed) == 1 and _may_be_waived(failed[0], run):
         wanted = f"--criterion {_word(failed[0].id, 'ID')} --owner NAME --reason WHY --expires YYYY-MM-DD"
-        yield NextStep(f"q36eval review waive {branch_option(run)} {wanted}", "a reviewer's written exception")
+        yield NextStep(f"q36eval review waive {_in_history(run)} {wanted}", "a reviewer's written exception")
 
 
 def _declaring(run: "RunRecord") -> Iterator[NextStep]:
@@ -185,7 +186,7 @@ def lapsing(report: GateReport) -> Waiver | None:
 
 
 def _decide_again(run: "RunRecord") -> str:
-    return f"q36eval gate {branch_option(run)} --resume {run.id} --require-sign-off"
+    return f"q36eval gate --resume {run.id} --require-sign-off"
 
 
 def _after_inconclusive(report: GateReport, run: "RunRecord", since: Since) -> Iterator[NextStep]:
@@ -238,6 +239,11 @@ def _asked_whole(report: GateReport, run: "RunRecord") -> bool:
 def branch_option(run: "RunRecord") -> str:
     """`--branch …` by which a command finds the run's branch again."""
     return f"--branch {_checkpoint(run)}"
+
+
+def _in_history(run: "RunRecord") -> str:
+    """The same for a command that reads history alone, and takes no reference."""
+    return branch_option(run).partition(" --reference")[0]
 
 
 def _checkpoint(run: "RunRecord") -> str:

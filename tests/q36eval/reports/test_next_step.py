@@ -17,7 +17,7 @@ from q36eval.records import ProbeName, Verdict
 from q36eval.reports import Document
 from q36eval.reports.html_report import to_html
 from q36eval.reports.markdown_report import to_markdown
-from q36eval.reports.next_step import next_steps
+from q36eval.reports.next_step import Since, next_steps
 from q36eval.reports.story import help_text, helping
 from q36eval.reports.ui_address import UI_URL, links
 from tests.q36eval.gate.evidence import only
@@ -30,6 +30,8 @@ from tests.q36eval.reports.report_samples import (
     measured,
     run_of,
 )
+
+MMLU = only("min_recovery", 0.95, id="mmlu", probe="evals", metric="accuracy", slice="mmlu")
 
 
 def steps(judged: GateReport, branch: str = "main", **run: Any) -> list[str]:
@@ -60,9 +62,8 @@ def test_what_is_told_fits_the_verdict() -> None:
     assert not [s for s in steps(asked) if "--exhaustive" in s]  # where everything was asked already
     part = asked.model_copy(update={"stages": (whole.model_copy(update={"items": 300}),)})
     assert [s for s in steps(part) if "--exhaustive" in s]
-    mmlu = only("min_recovery", 0.95, id="mmlu", probe="evals", metric="accuracy", slice="mmlu")
-    gaining = decide(mmlu, [accuracy("mmlu", 0, 200)])
-    assert [step.split()[1:3] for step in steps(gaining)] == [["review", "sign-off"], ["gate", "--branch"]]
+    gaining = decide(MMLU, [accuracy("mmlu", 0, 200)])
+    assert [step.split()[1:3] for step in steps(gaining)] == [["review", "sign-off"], ["gate", "--resume"]]
     broken = open_.model_copy(update={"exit_code": 4})
     assert steps(broken) == ["q36eval gate --branch main"]
     assert next_steps(passed) == ()
@@ -116,11 +117,17 @@ def test_names_are_safe_to_copy() -> None:
     assert steps(inconclusive(), branch="/out dir/my-int4")[0] == "q36eval gate --branch '/out dir/my-int4'"
 
 
-@pytest.mark.parametrize("judged", [hostile_report(), clean_report(), inconclusive()])
-def test_the_commands_exist(judged: GateReport) -> None:
+@pytest.mark.parametrize(
+    "judged", [hostile_report(), clean_report(), inconclusive(), decide(MMLU, [accuracy("mmlu", 150, 0)])]
+)
+@pytest.mark.parametrize("kept", [{}, {"reference": "/a"}, {"reference_pack": "/p"}])
+def test_the_commands_exist(judged: GateReport, kept: dict[str, str]) -> None:
+    """As they stand, with the options by which the run named its model."""
     group: Any = typer.main.get_command(app)
-    for line in steps(judged):
-        words, command = shlex.split(line)[1:], group
+    options = {"branch": ["/b"], "family": None} | kept
+    run = run_of("/b", provenance={"options": options}, policy=MMLU.model_dump(mode="json"))
+    for step in (*next_steps(judged, run), *next_steps(judged, run, Since(blessed=True))):
+        words, command = shlex.split(step.command)[1:], group
         while hasattr(command, "commands"):
             command = command.commands[words.pop(0)]
         command.make_context("q36eval", words, resilient_parsing=False)
