@@ -439,11 +439,12 @@ class ProbeFailure(Record):
         return self.kind not in ("skipped", "unsuited")
 
     @property
-    def words(self) -> str:
-        """What became of the probe, and why; its name goes before."""
+    def sentence(self) -> str:
+        """What became of the probe, and why."""
+        if self.kind == "skipped":
+            return self.reason
         words = {"unmeasurable": "cannot be measured with this engine", "unsuited": "does not suit the reference"}
-        became = words.get(self.kind, self.kind)
-        return f"{became}: {self.reason}"
+        return f"the {self.probe} probe {words.get(self.kind, self.kind)}: {self.reason}"
 
 
 class DeploymentIdentity(Record):

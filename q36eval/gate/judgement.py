@@ -220,14 +220,14 @@ def _missing(criterion: Criterion, count: int, failures: Sequence[ProbeFailure])
     if count > 1:
         reason = Reason("figures-differ", f"{criterion.key} was measured {count} times with different figures")
     elif failures:
-        reason = Reason(_failure_code(failures), f"the {criterion.probe} probe " + _reasons(failures))
+        reason = Reason(_failure_code(failures), _reasons(failures))
     else:
         reason = Reason("not-measured", f"the run holds no measurement {criterion.key}")
     return _because(_blank(criterion), reason, infrastructure=any(failure.of_the_engine for failure in failures))
 
 
 def _reasons(failures: Sequence[ProbeFailure]) -> str:
-    return "; ".join(failure.words for failure in failures)
+    return "; ".join(failure.sentence for failure in failures)
 
 
 def _failure_code(failures: Sequence[ProbeFailure]) -> str:

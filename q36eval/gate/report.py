@@ -102,7 +102,7 @@ class Circumstances(Record):
     supplies: Supplies | None = None
 
 
-CERTAIN = "not evaluated: the verdict stood after"
+CERTAIN = "not evaluated: the verdict"
 """So begins why something was left out that could not have changed the verdict."""
 
 

@@ -74,7 +74,7 @@ def not_measured(report: GateReport) -> tuple[Gap, ...]:
         *(Gap(why, tuple(sorted(of, key=lambda r: r.tier != "blocking"))) for why, of in grouped.items()),
         *without_figure,
         *(Gap(story.stage_text(s, report), stage=s) for s in report.stages if s.state is not StageState.MEASURED),
-        *(Gap(f"the {f.probe} probe {f.words}", failure=f, told=f.reason in known) for f in report.failures),
+        *(Gap(f.sentence, failure=f, told=f.reason in known) for f in report.failures),
     )
 
 

@@ -400,7 +400,7 @@ class _Evaluation:
             stands_by = self._decided(looked_at.values())
             if stands_by:
                 later = [item for item in work.items if item.block > number and item.task not in work.resolved]
-                self._leave_out(work, later, f"evaluated no further: the verdict stands by {', '.join(stands_by)}")
+                self._leave_out(work, later, f"evaluated no further: the verdict is certain ({', '.join(stands_by)})")
                 return stands_by
         return ()
 
@@ -509,7 +509,7 @@ class _Evaluation:
 
 def not_evaluated_after(stage: str, stands_by: Sequence[str]) -> str:
     """Why nothing after that stage was evaluated."""
-    return f"{CERTAIN} {stage}, by {', '.join(stands_by)}"
+    return f"{CERTAIN} was already certain after {stage} ({', '.join(stands_by)})"
 
 
 def figures_of(work: Work, outcomes: Sequence[ItemOutcome], sink: Sink) -> list[Measurement]:

@@ -213,7 +213,7 @@ def nothing_measured(sentence: str, reader: Reader, run: RunRecord, command: str
     st.warning(sentence)
     for failure in reader.history.failures(run.id):
         if failure.probe == command:
-            st.text(line(f"{failure.probe} {failure.words}"))
+            st.text(line(failure.sentence))
     criteria = () if run.report is None else run.report.criteria
     if run.report is not None and not any(one.probe == command for one in criteria):
         st.text(line(f"The policy {run.report.policy} has no criterion for it."))

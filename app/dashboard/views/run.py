@@ -88,7 +88,7 @@ def _draw_undecided(reader: Reader, run: RunRecord) -> None:
     else:
         st.info("This run only measured: no policy judged it, so it has no verdict.")
     for failure in reader.history.failures(run.id):
-        st.text(line(f"{failure.probe} {failure.kind}: {failure.reason}"))
+        st.text(line(failure.sentence))
 
 
 def _draw_running(reader: Reader, run: RunRecord) -> None:

@@ -108,7 +108,7 @@ def test_a_verdict_that_stands_after_a_stage_ends_the_asking_and_keeps_the_stage
         (ProbeName.CANARIES, "skipped"),
         (ProbeName.KL, "skipped"),
     }
-    assert "the verdict stood after first, by enough" in sink.failures[0].reason
+    assert "the verdict was already certain after first (enough)" in sink.failures[0].reason
     # a probe is complete after its last stage
     rule = StandsAt(4)
     ran = run(tmp_path, canaries_then_kl(), rule=rule)
