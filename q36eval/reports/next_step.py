@@ -53,6 +53,8 @@ class Since:
 NOTHING_SINCE = Since()
 
 
+PAGES = "q36eval ui"
+"""The command that opens the pages: no next step on one of them."""
 MOST_PROMPTS = 128
 """Of one kind: the shipped canaries have 130 with tools, for the family that has learnt least."""
 WATCHED = "watch_incidents"
@@ -144,7 +146,7 @@ def _after_fail(report: GateReport, run: "RunRecord") -> Iterator[NextStep]:
         if CONFIGURATION in metrics:
             yield from _declaring(run)
     if probes - {ProbeName.WEIGHTS}:
-        yield NextStep("q36eval ui", "shows what it answered beside the reference's answers")
+        yield NextStep(PAGES, "shows what it answered beside the reference's answers")
     packed = "reference_pack" in run.provenance.get(OPTIONS, ())  # a pack holds answers, not weights
     if probes & {ProbeName.KL, ProbeName.EVALS, ProbeName.CANARIES} and not packed:
         yield NextStep(f"q36eval attribute {branch_option(run)}", "says which tensors cost the quality")
@@ -208,9 +210,7 @@ def _after_inconclusive(report: GateReport, run: "RunRecord", since: Since) -> I
         yield NextStep(f"q36eval gate {branch_option(run)}", f"with all probes: {missing} was not measured")
     if unable:
         named = ", ".join(result.name for result in unable)
-        yield NextStep(
-            "q36eval ui", f"shows why the reference fails the items of {named}: a larger budget, or other items"
-        )
+        yield NextStep(PAGES, f"shows why the reference fails the items of {named}: a larger budget, or other items")
     if any(result.verdict is CriterionVerdict.INCONCLUSIVE for result in open_):
         if not _asked_whole(report, run):
             yield NextStep(f"q36eval gate {branch_option(run)} --exhaustive", "evaluates every item of the suite")

@@ -55,9 +55,9 @@ def distance_text(result: CriterionResult) -> str | None:
     how_far = _loss_text(result, result.to_turn)
     match result.verdict:
         case CriterionVerdict.PASS:
-            return f"inside the margin by {how_far}"
+            return f"inside the margin by at least {how_far}"
         case CriterionVerdict.FAIL:
-            return f"outside the margin by {how_far}"
+            return f"outside the margin by at least {how_far}"
         case CriterionVerdict.INCONCLUSIVE if result.code == BEYOND_ALONE:
             return f"its corrected lower bound is inside the margin by {how_far}"
         case CriterionVerdict.INCONCLUSIVE:

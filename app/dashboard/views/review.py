@@ -61,7 +61,7 @@ def draw() -> None:
     if not named:
         _draw_queue(reader)
         return
-    st.page_link("views/review.py", label="All that waits for a person", icon=":material/arrow_back:", query_params={})
+    st.page_link("views/review.py", label="All open reviews", icon=":material/arrow_back:", query_params={})
     try:
         run = reader.history.get_run(named)
     except UsageError:
@@ -194,7 +194,7 @@ def _draw_name(allowed: Permission) -> None:
         st.text(line(f"You write as {allowed.name}."))
         return
     st.text_input(
-        "Your name", key="reviewer", max_chars=MOST_NAME, help="It stands beside everything you write.", width=360
+        "Your name", key="reviewer", max_chars=MOST_NAME, help="Shown next to everything you write.", width=360
     )
 
 
@@ -207,13 +207,13 @@ def _draw_waive(reader: Reader, run: RunRecord, report: GateReport, allowed: Per
             "Nothing here can be waived: no criterion that blocks and that the policy lets a reviewer waive is open."
         )
         return
-    st.text("Who waives says: I know that this is so, and it may go out until that day. The verdict found stays shown.")
+    st.text("A waiver says: I accept this failure until the date below. The verdict without it stays visible.")
     kind_at, name_at, until_at = st.columns((1, 2, 1))
     named = st.query_params.get("waive")
     if named in waivable.get(CANARY, ()):  # a canary's own page leads here
         st.session_state["waive_kind"], st.session_state[f"waive_name {CANARY}"] = CANARY, named
     elif named:
-        st.warning("Of this canary there is nothing to waive: it lost nothing that blocks in this run.")
+        st.warning("This canary has nothing to waive: it lost nothing that blocks in this run.")
         st.text(line(named))
 
     def forget() -> None:
@@ -231,7 +231,7 @@ def _draw_waive(reader: Reader, run: RunRecord, report: GateReport, allowed: Per
         key="waive_until",
     )
     if kind == CANARY:
-        st.caption("Of every criterion over it, what this canary alone caused; the rest is judged as before.")
+        st.caption("It covers what this canary alone caused in every criterion; the rest is judged as before.")
     draft, standing = waiver_of(kind, name, "", "", until), reader.history.waivers(run.family, run.branch)
     effect = effect_of(reader.history, run, draft, day)
     _draw_change(effect.before, effect.after, "With this waiver, decided today:")
@@ -245,7 +245,7 @@ def _draw_waive(reader: Reader, run: RunRecord, report: GateReport, allowed: Per
         st.text(line(", ".join(effect.together)))
     for note in sorted(set(effect.after.notes) - set(effect.before.notes)):
         st.text(line(f"Note: {note.replace(' by you', '')}"))
-    reason = _reason("waive", "What is known about it, and why may it go out?", allowed)
+    reason = _reason("waive", "What is known about it, and why may it ship?", allowed)
     seen = state_of(report_sha256(report), draft, lanes_words(effect.before), lanes_words(effect.after), *standing)
     _write_button(
         "Write the waiver and decide again",
@@ -257,10 +257,12 @@ def _draw_waive(reader: Reader, run: RunRecord, report: GateReport, allowed: Per
 
 def _draw_sign(reader: Reader, run: RunRecord, report: GateReport, allowed: Permission) -> None:
     what = prospect(reader.history, run)
-    st.text("Who signs says: I have read this report. A signature turns no FAIL, and is of this very report only:")
+    st.text(
+        "A signature says: I have read this report. It changes no FAIL, and holds for this report, by its hash:"
+    )
     copy_box(what.sha256)
     if not what.stands:
-        st.warning("This version decides the run otherwise than was reported; decide it again, then sign that.")
+        st.warning("An earlier version wrote this report. Decide the run again, then sign the new report.")
         _draw_again(reader, run, report, allowed, "sign")
         return
     st.text(lanes_words(what.found))
@@ -268,15 +270,13 @@ def _draw_sign(reader: Reader, run: RunRecord, report: GateReport, allowed: Perm
         other = ", under a report that is no longer this one or not decided yet"
         counts = "" if signature in report.signed_by else other
         st.text(line(f"Signed before by {signature.owner} on {signature.at:%Y-%m-%d}{counts}: {signature.reason}"))
-    reason = _reason("sign", "What did you look at, and why may it go?", allowed)
+    reason = _reason("sign", "What did you check, and what do you conclude?", allowed)
     seen = state_of(report_sha256(report), what.sha256)
     _write_button("Sign and decide again", f"sign {seen}", allowed, lambda typed: sign_off(reader, run, typed, reason))
 
 
 def _draw_bless(reader: Reader, run: RunRecord, report: GateReport, allowed: Permission) -> None:
-    st.text(
-        "Who blesses says: this is how the branch shall be. Drift, and margins against the blessed run, start here."
-    )
+    st.text("A blessing says: this is the level to hold. Drift, and margins against the blessed run, start here.")
     blessed = reader.history.blessings(run.branch, run.family)
     if blessed:
         one = blessed[0]
@@ -285,7 +285,7 @@ def _draw_bless(reader: Reader, run: RunRecord, report: GateReport, allowed: Per
         st.text("No run of this branch is blessed.")
     if report.exit_code != 0:
         look = look_of(report.verdict)
-        st.warning(f"This run is {look.label}: blessing it makes that the level that later runs are held against.")
+        st.warning(f"This run is {look.label}: blessed, it is the level that later runs are compared with.")
     reason = _reason("bless", "Why is this the level to hold?", allowed)
     key = f"bless {state_of(st.session_state[SEEN], *blessed)}"
     _write_button("Bless this run", key, allowed, lambda typed: bless(reader, run, typed, reason))
@@ -301,14 +301,14 @@ def _draw_waivers(reader: Reader, run: RunRecord, report: GateReport, allowed: P
             with button:
                 _write_button("Revoke", f"revoke {number}", allowed, _revoking(reader, run, number))
     if not standing:
-        st.text("No waiver of this branch stands.")
+        st.text("This branch has no waiver.")
     _draw_again(reader, run, report, allowed, "waivers")
 
 
 def _draw_archive(reader: Reader, run: RunRecord, _: GateReport | None, allowed: Permission) -> None:
     known = reader.history.archived().get((run.family, run.branch))
     if known is None:
-        st.text("Until its next gate the overview leaves the branch out. Its verdicts and what may ship stay.")
+        st.text("The overview hides the branch until its next gate. Verdicts, and what may ship, do not change.")
     else:
         st.text(line(f"Archived by {known.owner} on {known.at:%Y-%m-%d}: {known.reason}"))
     reason = _reason("archive", "Why?", allowed)
@@ -329,7 +329,7 @@ def _waiver_words(number: int, waiver: Waiver) -> str:
 def _draw_again(reader: Reader, run: RunRecord, report: GateReport, allowed: Permission, tab: str) -> None:
     now = decided_today(reader.history, run, today())
     _draw_change(report, now, "Decided as of today, with today's waivers and signatures:")
-    if lanes_words(now) != lanes_words(report):
+    if tab == "sign" or lanes_words(now) != lanes_words(report):
         seen = state_of(report_sha256(report), report_sha256(now))
         _write_button("Decide again", f"again {tab} {seen}", allowed, lambda typed: decide_today(reader, run, typed))
 

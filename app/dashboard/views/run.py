@@ -30,7 +30,7 @@ from q36eval.inert_text import MAX_CHARACTERS, SENTENCE
 from q36eval.provenance import CHANGED
 from q36eval.reports.deciding_answers import ANSWERS_TITLE
 from q36eval.reports.document import Document, Section, provenance_of
-from q36eval.reports.next_step import branch_option
+from q36eval.reports.next_step import PAGES, branch_option
 from q36eval.reports.plots import CRITERIA
 from q36eval.reports.text import verdict_text
 from q36eval.reports.ui_address import evidence_place
@@ -57,8 +57,9 @@ def draw() -> None:
         document = Document(run.report, run, reader.measurements(run), since=since, layer=layer)
         draw_standing_beside(reader, run)
         _draw_section(document.findings, expanded=True)
-        _draw_answers(reader, run)
         _draw_decided(document, run)
+        _draw_answers(reader, run)
+        _draw_next(document)
         _draw_links(run)
         _draw_criteria(document, run)
         for section in (document.held, document.floors, *document.details):
@@ -112,9 +113,14 @@ def _draw_decided(document: Document, run: RunRecord) -> None:
     for entry in document.decided.entries:
         if entry.result is not None:
             _draw_criterion(entry.result, entry.text, run)
-    if document.next_steps:
+
+
+def _draw_next(document: Document) -> None:
+    """The next commands, without the one that opens these pages."""
+    steps = [step for step in document.next_steps if step.command != PAGES]
+    if steps:
         st.subheader("What to do next", anchor=False)
-    for step in document.next_steps:
+    for step in steps:
         st.text(line(step.why))
         copy_box(step.command)
 

@@ -71,7 +71,7 @@ def test_a_waiver_that_would_change_nothing_has_no_button_and_is_not_written(vis
     path, run = failing
     passing = next(one for one in report_of(run).criteria if one.verdict is CriterionVerdict.PASS)
     app = visit(path, "review", run=run.id, waive="czech-discount")
-    assert "there is nothing to waive" in "".join(one.value for one in app.warning)
+    assert "has nothing to waive" in "".join(one.value for one in app.warning)
     assert passing.id not in app.selectbox(key="waive_name a criterion").options
     until = datetime.now(UTC).date() + timedelta(days=9)
     history = History.open(path)
@@ -111,6 +111,19 @@ def test_signing_and_blessing_are_written_under_the_name(visit: Visit, failing: 
     history.close()
     assert (blessing.owner, signature.owner, signature.reason) == ("Eva", "Eva", "read the flips")
     assert stored(path, run)[0].verdict is Verdict.FAIL, "a signature turns no FAIL"
+
+
+@pytest.mark.long
+def test_a_report_of_another_version_is_decided_again_and_then_signed(visit: Visit, failing: Failing) -> None:
+    path, run = failing
+    history, report = History.open(path), report_of(run)
+    other = report.model_copy(update={"notes": ("as an earlier version said it",)})
+    history.decide_again(run.id, other, run.circumstances)
+    history.close()
+    app = visit(path, "review", run=run.id)
+    app.text_input(key="reviewer").set_value("Eva")
+    app = button(app, "Decide again").click().run()
+    assert "Sign and decide again" in [one.label for one in app.button]
 
 
 @pytest.mark.long

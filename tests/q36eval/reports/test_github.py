@@ -43,7 +43,7 @@ def test_annotations_say_the_verdict_and_what_decided() -> None:
     assert found[0][2].startswith("FAIL (policy p ")
     errors = {title["title"]: message for level, title, message in found[1:] if level == "error"}
     assert set(errors) == {"Bad (bad)", "Accuracy (facts) (facts)", "KL divergence from the reference (kl)"}
-    assert "outside the margin by 1.25 points of recovery, 25 % of its width" in errors["Accuracy (facts) (facts)"]
+    assert "outside the margin by at least 1.25 points" in errors["Accuracy (facts) (facts)"]
     warnings = {title["title"]: message for level, title, message in found if level == "warning"}
     assert set(warnings) == {"Gone (gone)", "Hint (hint)"}
     assert warnings["Hint (hint)"].startswith("FAIL (advisory)")
