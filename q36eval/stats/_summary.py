@@ -60,7 +60,10 @@ def _interval(clusters: Clusters, estimator: Estimator, level: float) -> Interva
             method = "none above: no sample bounds the greatest"
         return Interval(lower=value, upper=upper, level=level, method=method)
     if estimator == "mean":
-        return MeanInference(linear_contrast(clusters, 1.0)).interval(level)
+        interval = MeanInference(linear_contrast(clusters, 1.0)).interval(level)
+        if -math.inf < interval.lower < 0 <= min(clusters.branch):  # nor is the mean of a divergence below zero
+            interval = interval.model_copy(update={"lower": 0.0})
+        return interval
     if estimator == "ratio":
         return RatioInference.of(clusters).interval(level)
     interval = _difference_interval(clusters, estimator, level)

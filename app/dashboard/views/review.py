@@ -257,9 +257,7 @@ def _draw_waive(reader: Reader, run: RunRecord, report: GateReport, allowed: Per
 
 def _draw_sign(reader: Reader, run: RunRecord, report: GateReport, allowed: Permission) -> None:
     what = prospect(reader.history, run)
-    st.text(
-        "A signature says: I have read this report. It changes no FAIL, and holds for this report, by its hash:"
-    )
+    st.text("A signature says: I have read this report. It changes no FAIL, and holds for this report, by its hash:")
     copy_box(what.sha256)
     if not what.stands:
         st.warning("An earlier version wrote this report. Decide the run again, then sign the new report.")

@@ -120,6 +120,11 @@ def test_an_uncalibrated_p_value_agrees_with_its_bound_exactly() -> None:
     assert margin_test(signed, "mean", Limit("max_value", upper + 1e-9)).p_pass == 0.025
 
 
+def test_no_bound_of_a_divergence_is_negative() -> None:
+    """Of few clusters of which one holds nearly all."""
+    assert summarize(documents(np.r_[2.0, np.full(9, 1e-3)], np.full(10, 18)), "mean")[3].lower == 0.0
+
+
 def test_identical_deployments_have_exact_bounds() -> None:
     zero = documents([0.0] * 20, [100] * 20)
     assert summarize(zero, "mean")[3].model_dump(include={"lower", "upper"}) == {"lower": 0.0, "upper": 0.0}
