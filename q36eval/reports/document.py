@@ -272,11 +272,11 @@ def provenance_of(run: "RunRecord") -> Iterator[tuple[str, str]]:
 
 
 def _rows(name: str, value: object) -> Iterator[tuple[str, str]]:
-    """A row for every value, however deep it is nested; none for what is empty."""
+    """A row for every value, however deep it is nested; none for what is empty, or was not so."""
     if isinstance(value, dict):
         for part, inner in value.items():
             yield from _rows(f"{name}: {part.replace('_', ' ')}", inner)
-    elif value not in (None, "", [], ()):
+    elif value is not False and value not in (None, "", [], ()):
         yield name, _value(value)
 
 

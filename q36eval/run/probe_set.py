@@ -208,7 +208,7 @@ def _reference(request: Request) -> str:
     commit = "" if downloaded is None else f" at commit {downloaded.commit}"
     if branch is not None:
         return f"{branch.scheme} of {branch.source.repository or family.base_model}{commit}"
-    return "a checkpoint that is no published branch" if downloaded is None else f"{downloaded.repository}{commit}"
+    return "an unpublished checkpoint" if downloaded is None else f"{downloaded.repository}{commit}"
 
 
 def _of_probe(request: Request, probe: Probe) -> Mapping[str, MeasuredOn]:

@@ -9,7 +9,8 @@ from q36eval.errors import CorruptCheckpointError, UsageError
 
 
 def integrity(rule: str, subject: str, message: str) -> Finding:
-    """A blocking finding about the files."""
+    """A blocking finding about the files, whose name is the subject and no path in front of the message."""
+    message = message.split(f"/{subject}: ", 1)[-1]
     return Finding(section=Section.INTEGRITY, rule=rule, subject=subject, message=message)
 
 

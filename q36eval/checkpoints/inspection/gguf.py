@@ -15,6 +15,7 @@ from q36eval.checkpoints.gguf.files import HeldGguf
 from q36eval.checkpoints.gguf.names import HYBRIDS
 from q36eval.checkpoints.gguf.settings import unread
 from q36eval.checkpoints.gguf.types import FLOATS
+from q36eval.checkpoints.inspection.damaged_folder import integrity
 from q36eval.checkpoints.inspection.findings import Finding, Section, Severity
 from q36eval.checkpoints.open_files import HeldFolder
 from q36eval.checkpoints.reader import Checkpoint
@@ -57,7 +58,7 @@ def open_damaged_gguf(held: HeldGguf) -> tuple[Checkpoint, list[Finding], bool]:
         opened = open_gguf(held)
     except CorruptCheckpointError as error:
         subject = held.weight_files[0] if held.weight_files else held.path.name
-        broken = _finding("unreadable-file", subject, str(error), section=Section.INTEGRITY)
+        broken = integrity("unreadable-file", subject, str(error))
         return Checkpoint(held, {}, {}), [broken], False
     check_installed({entry.dtype for entry in opened.tensors.values()})
     findings = [_finding("unexpected-tensor", name, what, section=Section.INTEGRITY) for name, what in opened.faults]

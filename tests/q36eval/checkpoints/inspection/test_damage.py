@@ -60,6 +60,7 @@ def test_damage_is_named_and_blocks(case: Case, copy_of: Copy, tmp_path: Path, m
         found = inspect_checkpoint(folder, reference, weights_workers=1, promises=promised(case.checkpoint))
         findings = list(found.findings)
     blocking = [one for one in findings if one.severity is Severity.BLOCKING]
+    assert not [one for one in blocking if one.message.startswith(f"{folder}/{one.subject}: ")], "named once"
     needed = {*case.rules.split()}
     if case.at_least:
         assert needed <= {one.rule for one in blocking if one.subject.startswith(case.subject)}
