@@ -20,6 +20,7 @@ from q36eval.app.figures.canary_items import (
     parting_words,
     reasons,
 )
+from q36eval.app.figures.deciding_answers import item_name
 from q36eval.canaries.must_pass import Standing
 from q36eval.canaries.outcomes import AT_RISK_NATS
 from q36eval.inert_text import plain
@@ -78,7 +79,7 @@ def _must_pass_lines(run: CanaryRun) -> Iterator[str]:
             side = item.reference if name is Standing.NO_CANARY else item.branch
             words = [*reasons(side)[:1], batches_words(item)]
             why = "; ".join(word for word in words if word)
-            yield f"  {LABELS[name]}  {plain(item.cluster)}: {plain(why)}"
+            yield f"  {LABELS[name]}  {plain(item_name(item))}: {plain(why)}"
 
 
 def _risk_lines(items: Sequence[ItemOutcome]) -> Iterator[str]:
@@ -88,7 +89,7 @@ def _risk_lines(items: Sequence[ItemOutcome]) -> Iterator[str]:
     more = f", the {len(shown)} nearest to a flip" if len(shown) < len(items) else ""
     yield f"\n{len(items)} right answers at risk, with a margin below {AT_RISK_NATS:g} nats{more}:"
     for item in shown:
-        yield f"  {plain(item.cluster)}: {plain(margin_words(item) or '')}"
+        yield f"  {plain(item_name(item))}: {plain(margin_words(item) or '')}"
 
 
 def _flip_parts(flipped: Sequence[ItemOutcome]) -> Iterator["RenderableType"]:
@@ -101,4 +102,4 @@ def _flip_parts(flipped: Sequence[ItemOutcome]) -> Iterator["RenderableType"]:
         yield from (f"wrong      {reason}" for reason in reasons(wrong))
         yield from (parting_words(item), margin_words(item))
 
-    return flip_parts(flipped, shown, lambda item: f"{item.cluster}{' (fixed)' * bool(item.must_pass)}", remarks)
+    return flip_parts(flipped, shown, lambda item: f"{item_name(item)}{' (fixed)' * bool(item.must_pass)}", remarks)

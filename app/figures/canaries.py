@@ -10,6 +10,7 @@ from typing import Any
 from q36eval.app.figures.answers import shortened
 from q36eval.app.figures.canary_items import at_risk, details_of, faults, flips, reasons, scores_of
 from q36eval.app.figures.canary_lanes import FLIPS, LANES
+from q36eval.app.figures.deciding_answers import item_name
 from q36eval.canaries.must_pass import Standing, standing
 from q36eval.metrics import metric_of
 from q36eval.records import Interval, ItemOutcome, Lane, Measurement, ProbeName
@@ -271,7 +272,9 @@ def must_pass_rows(run: CanaryRun) -> list[dict[str, str]]:
             side = item.reference if kind is Standing.NO_CANARY else item.branch
             why = "; ".join(words for words, _ in faults(side))
             batches = batches_words(item) or "–"
-            rows.append({"prompt": item.cluster, "outcome": STANDINGS[kind], "in other batches": batches, "why": why})
+            rows.append(
+                {"prompt": item_name(item), "outcome": STANDINGS[kind], "in other batches": batches, "why": why}
+            )
     return rows
 
 

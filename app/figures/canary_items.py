@@ -181,7 +181,7 @@ def _held(side: Divergence | None) -> dict[str, Held]:
         if math.isnan(log_prob):
             continue
         share = math.exp(min(log_prob, 0.0))
-        words = f"{100 * share:.3g} % ({number(log_prob)} nats)"
+        words = f"{100 * share:.3g} % ({number(log_prob + 0.0)} nats)"  # -0 reads as a figure
         # two tokens may read alike; the likelier one stands first
         held.setdefault(text, Held(share, words, side is not None and text == side.said))
     return held

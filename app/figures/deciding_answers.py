@@ -110,9 +110,12 @@ def deciding_answer(item: ItemOutcome, required: bool = False) -> DecidingAnswer
 
 
 def item_name(item: ItemOutcome) -> str:
-    """Its group and what it is called; a question made from a template (`subject|template|filling`) as it was asked."""
+    """Its group and what it is called; a question made from a template (`subject|template|filling`) as it was asked,
+    a fixed prompt below the canary that it belongs to."""
     _, _, asked = item.cluster.partition("|")
     template, _, filling = asked.partition("|")
     if "{0}" in template and filling:
         return f"{item.group}: {template.replace('{0}', filling)}"
-    return item.cluster if item.cluster.startswith(item.group) else f"{item.group}: {item.cluster}"
+    if not item.cluster.startswith(item.group):
+        return f"{item.group}: {item.cluster}"
+    return item.cluster.replace("-must-pass/", ": ")

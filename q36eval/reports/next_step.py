@@ -146,7 +146,7 @@ def _after_fail(report: GateReport, run: "RunRecord") -> Iterator[NextStep]:
         if CONFIGURATION in metrics:
             yield from _declaring(run)
     if probes - {ProbeName.WEIGHTS}:
-        yield NextStep(PAGES, "shows what it answered beside the reference's answers")
+        yield NextStep(PAGES, "shows its answers next to the reference's")
     packed = "reference_pack" in run.provenance.get(OPTIONS, ())  # a pack holds answers, not weights
     if probes & {ProbeName.KL, ProbeName.EVALS, ProbeName.CANARIES} and not packed:
         yield NextStep(f"q36eval attribute {branch_option(run)}", "says which tensors cost the quality")

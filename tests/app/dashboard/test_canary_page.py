@@ -15,7 +15,7 @@ from q36eval.app.figures.answers import Held, diff_pieces
 from q36eval.app.figures.canaries import CanaryRun, must_pass_rows
 from q36eval.app.figures.canary_items import Filter, asked_for, choices, risk_rows, select
 from q36eval.app.figures.canary_lanes import CanaryLanes
-from q36eval.app.figures.deciding_answers import deciding_items, largest_loss
+from q36eval.app.figures.deciding_answers import deciding_items, item_name, largest_loss
 from q36eval.canaries.outcomes import question_name
 from q36eval.gate import decide
 from q36eval.gate.policy_file import read_policy
@@ -35,6 +35,7 @@ def test_both_models_choices_are_side_by_side_and_what_was_said_is_marked() -> N
     odd = {"position": 0, "said": "b", "top": [["a", "NaN"], ["b", 0.3], ["c", "-Infinity"]]}
     found = {choice.token: choice for choice in choices(item("d/1", answer(1.0, divergence=odd), answer(0.0)))}
     assert [found[token].reference.share for token in ("'b'", "'c'")] == [1.0, 0.0]
+    assert item_name(item("d-must-pass/cs", answer(1.0), answer(0.0))) == "d: cs"
 
 
 @pytest.mark.parametrize(
