@@ -58,12 +58,16 @@ def to_console(document: Document, *, details: bool = True) -> "RenderableType":
     return _Detailed(document) if details else _OneScreen(document)
 
 
-def verdict_line(document: Document) -> "Text":
-    """The verdict, of what, in which run, by which policy: all that a quiet gate prints."""
+def verdict_line(document: Document, width: int = MAX_CHARACTERS) -> "Text":
+    """The verdict, of what, in which run, by which policy: all that a quiet gate prints. A long path loses its
+    beginning, so that the run stays whole."""
     report, run = document.report, document.run
     line = _text(report.headline, STYLES[report.verdict])
-    of = "" if run is None else f"{document.subject}, run {run.id}, "
-    return line.append("  ").append_text(_text(f"{of}policy {report.policy}"))
+    subject, rest = ("", "") if run is None else (document.subject, f", run {run.id}, ")
+    rest += f"policy {report.policy}"
+    room = max(CELL_AT_MOST, width - len(line) - 2 - len(rest))
+    subject = subject if len(subject) <= room else f"…{subject[1 - room :]}"
+    return line.append("  ").append_text(_text(f"{subject}{rest}"))
 
 
 @dataclass(frozen=True)
@@ -75,7 +79,7 @@ class _OneScreen:
     def __rich_console__(self, _console: "Console", options: "ConsoleOptions") -> Iterator["RenderableType"]:
         document, width = self.document, options.max_width
         results = worst_first(decided_by(document.report))
-        yield _one_line(verdict_line(document))
+        yield _one_line(verdict_line(document, width))
         yield from (_one_line(_lane_line(lane, document)) for lane in document.report.lanes)
         yield from (_one_line(_text(f"  {words}", "yellow")) for words in _rests_on(document))
         if results:

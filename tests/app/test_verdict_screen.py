@@ -7,6 +7,7 @@ answers.
 import io
 import json
 import re
+from dataclasses import replace
 from datetime import UTC, date, datetime
 from functools import partial
 from pathlib import Path
@@ -143,6 +144,14 @@ def test_the_verdict_of_every_state_is_on_one_screen_and_its_commands_can_be_cop
         assert all([str(lane.lane), lane.headline.split()[0]] in lanes for lane in document.report.lanes), name
         whole = re.sub(r" \\\n\s*", " ", text)
         assert name == "hostile" or all(step.command in whole for step in document.next_steps), name
+
+
+def test_a_long_path_loses_its_beginning_and_the_run_stays_whole() -> None:
+    document = passed()
+    assert document.run is not None
+    run = document.run.model_copy(update={"branch": "/long" * 30 + "/release"})
+    first = printed(replace(document, run=run), 80, details=False).splitlines()[0]
+    assert (len(first) <= 80, f"/release, run {run.id}, " in first) == (True, True)
 
 
 def test_hostile_names_are_cut_and_never_wider_than_the_terminal() -> None:
