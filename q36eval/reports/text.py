@@ -165,8 +165,8 @@ def why_text(result: CriterionResult) -> str:
 
 def unseen_text(clusters: int, confidence: float) -> str:
     """What so many sources hide: damage in few enough may not have been drawn at all."""
-    unseen = 100 * unseen_share(clusters, confidence)
-    return f"A mean over {clusters:,} sources may miss what fewer than {unseen:.2f} % of them hold"
+    unseen = f"what fewer than {100 * unseen_share(clusters, confidence):.2f} % of them hold"
+    return f"A mean over {clusters:,} sources, taken as independent, may miss {unseen}"
 
 
 def duration(seconds: float) -> str:

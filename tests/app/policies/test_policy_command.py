@@ -38,7 +38,7 @@ def test_explain_says_what_blocks_and_what_only_warns(tmp_path: Path) -> None:
     ):
         assert rule in rows
     assert "The reference must solve" in warns
-    assert "A mean over 245 sources may miss what fewer than 1.49 % of them hold" in " ".join(warns.split())
+    assert "245 sources, taken as independent, may miss what fewer than 1.49 %" in " ".join(warns.split())
     assert [name in warns for name in ("(unstable-prompts)", "(margins-freeform)", "(kl-czech)")] == [True] * 3
     assert "(kl-czech)" not in blocks
 

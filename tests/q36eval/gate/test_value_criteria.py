@@ -138,7 +138,7 @@ def test_a_share_is_judged_exactly_at_the_threshold_that_another_margin_gives() 
     assert few.code == "too-few-clusters"
     assert few.reason.startswith("367 ")
     assert few.reason.endswith(" 368")
-    assert "A mean over 1,006 sources may miss what fewer than 0.37 % of them hold" in " ".join(
+    assert "A mean over 1,006 sources, taken as independent, may miss what fewer than 0.37 % of them hold" in " ".join(
         notes(decide(tail_policy(), [worst_documents(1006, 0)]), None)
     )
     assert verdict(tail_policy(), worst_documents(367, 1)) is INCONCLUSIVE
