@@ -226,18 +226,8 @@ def exchanged(one: str, other: str) -> Damage:
     return damage
 
 
-def of_type(name: str, number: int) -> Damage:
-    """The same bytes under another type."""
-    return lambda parsed: setattr(parsed.tensors[name], "type", number)
-
-
 def halves_exchanged(data: bytes) -> bytes:
     return b"".join(reversed(halved(data)))
-
-
-def four_higher(data: bytes) -> bytes:
-    """The exponent of the third block."""
-    return data[:34] + bytes([data[34] + 4]) + data[35:]
 
 
 DAMAGED: dict[str, tuple[str, Damage]] = {
@@ -247,14 +237,18 @@ DAMAGED: dict[str, tuple[str, Damage]] = {
     "a scale times 16 (IQ4_XS)": ("mixed", times_sixteen(EXPERT, 7)),
     "a scale times 16 (Q2_K)": ("mixed", times_sixteen(SHARED, 7)),
     "a scale times 16 (Q4_0)": ("mixed", times_sixteen("blk.0.ssm_alpha.weight", 7)),
-    "an exponent four higher (MXFP4)": ("mxfp4", with_data(EXPERT, four_higher)),
+    # the exponent of the third block
+    "an exponent four higher (MXFP4)": ("mxfp4", with_data(EXPERT, lambda d: d[:34] + bytes([d[34] + 4]) + d[35:])),
     "a local scale of zero (NVFP4)": ("mixed", with_data("output.weight", lambda data: data[:36] + b"\0" + data[37:])),
     "a scale of NaN": ("q4_k_m", with_data("output.weight", lambda data: data[:208] + b"\1\x7e" + data[210:])),
     "swapped experts": ("q8_0", with_data(EXPERT, halves_exchanged)),
     "a norm exchanged": ("q8_0", exchanged("blk.0.attn_norm.weight", "blk.1.attn_norm.weight")),
     "shifted by a byte": ("q4_k_m", with_data(SHARED, lambda data: data[1:] + data[:1])),
     "heads in another order": ("q8_0", with_data("blk.0.ssm_alpha.weight", halves_exchanged)),
-    "another type of equal size (IQ4_NL as Q4_0)": ("mixed", of_type("blk.0.ffn_down_exps.weight", 2)),
+    "another type of equal size (IQ4_NL as Q4_0)": (
+        "mixed",
+        lambda parsed: setattr(parsed.tensors["blk.0.ffn_down_exps.weight"], "type", 2),
+    ),
     "rows and columns exchanged": ("q8_0", lambda parsed: parsed.tensors["blk.0.attn_qkv.weight"].sizes.reverse()),
 }
 

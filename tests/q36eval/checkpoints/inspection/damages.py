@@ -414,11 +414,8 @@ def own_file(change: Callable[[dict[str, Any]], object]) -> Damage:
     return lambda folder: edit_json(folder, OWN_FILE, lambda document: change(document["quantization"]))
 
 
-def of_a_layer(own: dict[str, Any]) -> None:
-    next(iter(own["quantized_layers"].values())).update(quant_algo="MXFP8")
-
-
-OWN_FP8, OWN_LAYER = own_file(lambda own: own.update(quant_algo="FP8")), own_file(of_a_layer)
+OWN_FP8 = own_file(lambda own: own.update(quant_algo="FP8"))
+OWN_LAYER = own_file(lambda own: next(iter(own["quantized_layers"].values())).update(quant_algo="MXFP8"))
 GOLDEN_ALONE = [
     ("zero-points read by the other version's rule", "gptq-v1", quantization(checkpoint_format="gptq_v2"), UP, BEYOND),
     ("a head declared quantized", "gptq-v1", quantization(lm_head=True), HEAD, "declared-against-stored"),
