@@ -306,7 +306,10 @@ class Within(Progress):
         self._progress.within(self._title, self._done, self._total)
 
     def within(self, what: str, done: int, total: int) -> None:
-        self._progress.within(what, done, total)
+        if done < total:
+            self._progress.within(f"{self._title} {self._done:,} of {self._total:,}, {what}", done, total)
+        else:
+            self.advance(0)
 
     def note(self, sentence: str) -> None:
         self._progress.note(sentence)

@@ -362,6 +362,10 @@ class Perturbation:
     prefix: int | None = None
 
 
+Advanced = Callable[[str, int, int], None]
+"""Called with a kind of step, how many of them are done, and of how many at most."""
+
+
 class Engine(ABC):
     """A deployment that answers; the contract is that of `q36eval.engines`."""
 
@@ -504,9 +508,9 @@ class Engine(ABC):
         """
         raise EngineError("engine-cannot", f"The engine {self.identity.engine} has no choice of KV-cache scales.")
 
-    def keep_in(self, folder: Path | None, advanced: Callable[[int, int], None]) -> None:  # noqa: B027 - most keep nothing
-        """Receive a folder for long computations to be resumed from (None: they begin anew), and whom to tell how many
-        steps of how many are done."""
+    def keep_in(self, folder: Path | None, advanced: Advanced) -> None:  # noqa: B027 - most keep nothing
+        """Receive a folder for long computations to be resumed from (None: they begin anew), and whom to tell of what
+        how many steps of how many are done."""
 
     def perturbations(self) -> Sequence[Perturbation]:
         """Other ways to compute the same; none gives an empty noise floor."""

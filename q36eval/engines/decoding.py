@@ -1,6 +1,6 @@
 """Decoding of a batch whose rows stop on their own: each at its own budget, finished ones shed on the way."""
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -31,10 +31,12 @@ def decode(
     cache: Any = None,
     memory: StepMemory | None = None,
     needed: Sequence[bool] | None = None,
+    wrote: Callable[[int], None] = lambda tokens: None,
 ) -> list[list[int]]:
     """The continuation of every prompt, up to and including its first stop id or `budgets[i]` tokens.
 
-    It ends once the `needed` rows end, by default all; the others' answers are then cut.
+    It ends once the `needed` rows end, by default all; the others' answers are then cut. `wrote` hears of the tokens of
+    every step.
 
     A row without a sampler takes the argmax. Prompts are left-padded to one width. Without samplers this is what
     transformers' `generate` with `do_sample=False` answers, for less work.
@@ -73,14 +75,16 @@ def decode(
     rows = list(range(len(prompts)))  # the prompt that each row of the batch continues
     while True:
         drawing = [None if unread[row] else samplers[row] for row in rows]
-        tokens = _chosen(logits, drawing)
+        tokens, written = _chosen(logits, drawing), 0
         for at, (row, token) in enumerate(zip(rows, tokens.tolist(), strict=True)):
             if unread[row]:
                 tokens[at] = unread[row].pop()
             elif not _finished(answers[row], budgets[row], stop_ids):
                 answers[row].append(token)
+                written += 1
                 if (sampler := samplers[row]) is not None:
                     sampler.took(token)
+        wrote(written)
         live = [at for at, row in enumerate(rows) if not _finished(answers[row], budgets[row], stop_ids)]
         if not any(needed is None or needed[rows[at]] for at in live):
             return answers

@@ -65,11 +65,12 @@ def _cgroup_cores(file: Path = Path("/sys/fs/cgroup/cpu.max")) -> int:
 
 
 def in_forks(
-    call: Callable[[T], list[R]], batches: Sequence[T], workers: int
+    call: Callable[[T], list[R]], batches: Sequence[T], workers: int, waited: Callable[[], None] = lambda: None
 ) -> Iterator[tuple[T, list[R] | WorkerError]]:
     """`call` of every batch, in the order of `batches`; a worker gets the next batch as soon as it is free.
 
-    Results travel pickled, tensors as copies. A batch whose worker fails comes back with the error. Until the last
+    Results travel pickled, tensors as copies. A batch whose worker fails comes back with the error. `waited` is called
+    every second. Until the last
     result is taken, torch has one thread in this process: a second one would only wait for a core.
     """
     threads = torch.get_num_threads()
@@ -87,7 +88,7 @@ def in_forks(
                 processes.append(process)
                 atexit.register(process.kill)  # before multiprocessing, which would ask it by SIGTERM and wait
             theirs.close()  # so that the link ends when its worker does
-        yield from _in_order(batches, links)
+        yield from _in_order(batches, links, waited)
     finally:
         for process in processes:
             atexit.unregister(process.kill)
@@ -96,13 +97,16 @@ def in_forks(
         torch.set_num_threads(threads)
 
 
-def _in_order(batches: Sequence[T], links: Sequence[Connection]) -> Iterator[tuple[T, list[Any] | WorkerError]]:
+def _in_order(
+    batches: Sequence[T], links: Sequence[Connection], waited: Callable[[], None]
+) -> Iterator[tuple[T, list[Any] | WorkerError]]:
     done: dict[int, list[Any] | WorkerError] = {}
     waiting, given = deque(range(len(batches))), 0
     held: dict[Connection, deque[int]] = {link: deque() for link in links}
     while held and given < len(batches):
         for link in list(held):
             _hand_out(link, waiting, held, done)
+        waited()
         for ready in wait(list(held), SIGNALS_EVERY_S) if held else []:
             assert isinstance(ready, Connection)
             try:

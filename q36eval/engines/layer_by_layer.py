@@ -8,6 +8,7 @@ elsewhere, or from a server.
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +18,10 @@ from q36eval.checkpoints.open_files import HeldFolder
 from q36eval.checkpoints.placements import LAYERS
 from q36eval.checkpoints.stored_groups import give_back_pinned
 from q36eval.checkpoints.weight_slots import StoredLayers
-from q36eval.engines.base import Engine, Generated, GenerationRequest, Perturbation, Scored, ScoreRequest
+from q36eval.engines.base import Advanced, Engine, Generated, GenerationRequest, Perturbation, Scored, ScoreRequest
 from q36eval.engines.batches import shared_out
 from q36eval.engines.device_memory import costs_of, pinned_bytes
-from q36eval.engines.layer_pass import Advanced, LayerPass, Segment, check_layers_alone
+from q36eval.engines.layer_pass import LayerPass, Segment, check_layers_alone
 from q36eval.engines.memory_plan import Costs, Room, rounded_down
 from q36eval.engines.perturbation import of_batches
 from q36eval.engines.resident import ResidentEngine, right_padded
@@ -54,7 +55,6 @@ class LayerByLayerEngine(ResidentEngine):
         check_layers_alone(model)
         self._layers, self._held = layers, held
         self._folder: Path | None = None
-        self._advanced: Advanced = lambda done, of: None
 
     def keep_in(self, folder: Path | None, advanced: Advanced) -> None:
         self._folder, self._advanced = folder, advanced
@@ -111,7 +111,7 @@ class LayerByLayerEngine(ResidentEngine):
         )
         started = time.monotonic()
         with self._held.being_read():
-            layer_pass.run(self._advanced)
+            layer_pass.run(partial(self._advanced, "layer"))
         self._held.check()  # what was computed is of the bytes that the identity is of
         seconds = time.monotonic() - started
         tokens = sum(segment.ids.numel() for segment in segments)

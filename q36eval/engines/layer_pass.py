@@ -38,9 +38,6 @@ SAVING_S = 2.0
 ABANDONED_S = 7 * 24 * 3600.0
 """What was kept and not gone on with for so long is deleted by the next pass: states take up to half of a memory."""
 
-Advanced = Callable[[int, int], None]
-"""Called with the layers that are done and how many there are."""
-
 
 @dataclass(frozen=True)
 class Segment:
@@ -83,7 +80,7 @@ class LayerPass:
         self._file = None if folder is None else folder / f"{_content_sha256(owner, segments)[:32]}.safetensors"
 
     @torch.inference_mode()
-    def run(self, advanced: Advanced) -> None:
+    def run(self, advanced: Callable[[int, int], None]) -> None:
         """Compute all layers, or those that a kept pass has not.
 
         Raises:

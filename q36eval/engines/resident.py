@@ -5,6 +5,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property, partial
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -17,6 +18,7 @@ from q36eval.engines import cpu_products
 from q36eval.engines.abilities import Abilities
 from q36eval.engines.answer_endings import end_ids, finished, padding_id
 from q36eval.engines.base import (
+    Advanced,
     Divided,
     Generated,
     GenerationRequest,
@@ -56,6 +58,7 @@ from q36eval.engines.shared_prefix import (
 from q36eval.errors import EngineError
 from q36eval.records import DeploymentIdentity
 
+ANSWERED = "answer tokens"
 FORKED_WEIGHT_BYTES = 2**30
 """A CPU model of up to this size is run by one process per core; a larger one by torch's threads."""
 
@@ -99,6 +102,8 @@ class ResidentEngine(BatchedEngine):
         self._halvings = 0
         """How often the passes over the row under way are halved."""
         self._splits = multiprocessing.Value("q", 0)  # of its workers too
+        self._written, self._budget = multiprocessing.Value("q", 0), 0
+        self._advanced: Advanced = lambda what, done, of: None
 
     draft_head: Any = None
     """The checkpoint's `DraftHead`, where it ships one."""
@@ -121,6 +126,16 @@ class ResidentEngine(BatchedEngine):
     def model(self) -> Any:
         """The resident transformers model."""
         return self._model
+
+    def keep_in(self, folder: Path | None, advanced: Advanced) -> None:
+        self._advanced = advanced
+
+    def _wrote(self, tokens: int = 0) -> None:
+        """So many more tokens are answered of what is asked now, here or in a worker, whose total the others learn."""
+        with self._written.get_lock():
+            self._written.value += tokens
+        if self._budget:
+            self._advanced(ANSWERED, self._written.value, self._budget)
 
     def use_kv_scales(self, which: str | None) -> None:
         use_scales(self._model, which)
@@ -172,11 +187,16 @@ class ResidentEngine(BatchedEngine):
         # anew for every call: between two of them, another model may lend this one its parts
         self._last_prefix = LastPrefix(self._model, self._chunk)
         scores = len(batches) > 0 and isinstance(batches[0][0], ScoreRequest)
+        self._written.value = 0
+        self._budget = 0 if scores else sum(request.max_new_tokens for batch in batches for request in batch)
         outcomes = self._scored_batches(batches) if scores else self._computed(self._generate_batch, batches)
-        for batch, results in outcomes:
-            if isinstance(results, Exception):
-                results = [failed(request, f"engine: {results}") for request in batch]
-            yield results
+        try:
+            for batch, results in outcomes:
+                if isinstance(results, Exception):
+                    results = [failed(request, f"engine: {results}") for request in batch]
+                yield results
+        finally:
+            self._wrote(self._budget)  # all there will be
 
     def _scored_batches(
         self, batches: Iterable[list[ScoreRequest]]
@@ -197,7 +217,7 @@ class ResidentEngine(BatchedEngine):
         call = partial(self._in_parts, call)
         workers = self._workers()
         if workers > 1:
-            for done in in_forks(partial(timed, call), list(batches), workers):
+            for done in in_forks(partial(timed, call), list(batches), workers, self._wrote):
                 self._tell()
                 yield done
             return
@@ -343,7 +363,7 @@ class ResidentEngine(BatchedEngine):
         samplers = [_sampler_of(request) for request in batch]
         stop_ids, padding = frozenset(self._stop_ids), padding_id(self.tokenizer)
         needed, memory = [request.needed for request in batch], self._step_memory
-        answers = decode(self._model, prompts, budgets, stop_ids, padding, samplers, cache, memory, needed)
+        answers = decode(self._model, prompts, budgets, stop_ids, padding, samplers, cache, memory, needed, self._wrote)
         return [
             replace(finished(self.tokenizer, stop_ids, request, tokens), rows=len(batch))
             for request, tokens in zip(batch, answers, strict=True)

@@ -207,7 +207,7 @@ class Running:
             self.reference.load.forget()
         branch = open_engine(self.deployment)
         branch.report_to(self._told)
-        branch.keep_in(self.state / PASSES, partial(self.progress.within, "layer"))
+        branch.keep_in(self.state / PASSES, self.progress.within)
         return branch
 
     def _loaded(self, inspection: "Inspection | None") -> bool:

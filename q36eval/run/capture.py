@@ -191,7 +191,7 @@ def capture_reference(
     """
     refuse_unanswerable(engine.generates, works, "reference")
     folder = next(iter(captures.values())).folder.parent / PASSES
-    engine.keep_in(folder, partial(progress.within, "layer"))
+    engine.keep_in(folder, progress.within)
     engine.report_to(progress.note)
     for work in works:
         capture = captures[work.probe.name]

@@ -9,6 +9,7 @@ import pytest
 from q36eval.app.cli import progress as module
 from q36eval.app.cli.options import Quiet
 from q36eval.app.cli.progress import ConsoleProgress
+from q36eval.probes import Within
 
 PATIENCE_S = 60.0
 
@@ -47,8 +48,12 @@ def test_a_stage_with_counts_says_how_many_how_fast_what_remains_and_what_is_wai
     shown.worked("needles", 200, 0.5)
     assert "remaining: needles ≈ " in line_with("needles", capfd)
     shown.stage("capturing the reference", 200)
-    shown.within("layer", 12, 40)
-    assert "0 of 200 (0%), layer 12 of 40" in line_with("layer", capfd)
+    inner = Within(shown)
+    inner.stage("capturing the reference", 260)
+    inner.within("answer tokens", 12, 40)
+    assert "0 of 200 (0%), capturing the reference 0 of 260, answer tokens 12 of 40" in line_with("tokens", capfd)
+    inner.within("answer tokens", 40, 40)
+    line_with("the reference 0 of 260$", capfd)
     shown.within("layer", 40, 40)
     line_with("so far", capfd)
 

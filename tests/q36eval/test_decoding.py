@@ -43,8 +43,10 @@ def alone(model: Any, prompt: list[int], budget: int, stop_ids: set[int]) -> lis
 def test_every_row_answers_as_if_it_were_alone(model: Any) -> None:
     prompts = random_prompts([3, 17, 40, 9, 70, 5, 33, 12, 64])
     budgets = [24, 1, 40, 7, 24, 40, 3, 24, 16]
-    free = decode(model, prompts, budgets, set(), PADDING)
+    told: list[int] = []
+    free = decode(model, prompts, budgets, set(), PADDING, wrote=told.append)
     assert [len(answer) for answer in free] == budgets
+    assert (sum(told), len(told)) == (sum(budgets), max(budgets)), "every token is told of, step by step"
     # stop at tokens that some rows really produce, early in one and late in another
     stops = {free[0][4], free[5][20], free[2][30]}
     answers = decode(model, prompts, budgets, stops, PADDING)

@@ -97,7 +97,7 @@ def test_scores_and_logits_are_those_of_the_resident_engine(kind: str, reads: Co
 LAYERED = EngineSettings(SANDBOX / "bf16", placement="layers")
 
 
-def opened(folder: Path, advanced: Any = lambda done, of: None) -> Any:
+def opened(folder: Path, advanced: Any = lambda what, done, of: None) -> Any:
     engine = open_engine(LAYERED)
     engine.keep_in(folder, advanced)
     return engine
@@ -108,7 +108,7 @@ class Killed(BaseException):
 
 
 def killed_after(layers: int) -> Any:
-    def advanced(done: int, of: int) -> None:
+    def advanced(what: str, done: int, of: int) -> None:
         if done == layers:
             raise Killed
 
@@ -134,7 +134,7 @@ def test_a_killed_pass_goes_on_with_the_next_layer(tmp_path: Path, reads: Counte
     unfinished.mkdir()
     (unfinished / ".tmpAbCdEf").write_bytes(b"half of it")
     steps: list[int] = []
-    again = opened(folder, lambda done, of: steps.append(done))
+    again = opened(folder, lambda what, done, of: steps.append(done))
     reads.clear()
     scored = states_of(again, asked)
     assert steps == list(range(3, len(again.model.model.layers) + 1))
@@ -179,7 +179,7 @@ def test_nothing_is_kept_of_files_that_changed_meanwhile(tmp_path: Path) -> None
     weights = folder / "model.safetensors"
     own = weights.read_bytes()
 
-    def overwritten(done: int, of: int) -> None:
+    def overwritten(what: str, done: int, of: int) -> None:
         if done == 0:
             with weights.open("r+b") as file:
                 file.seek(len(own) - 4_000_000)
