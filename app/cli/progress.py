@@ -126,7 +126,7 @@ class ConsoleProgress(Progress, AbstractContextManager["ConsoleProgress"]):
 
     def advance(self, count: int = 1) -> None:
         """`count` items of the current stage are done."""
-        self._done += count
+        self._done, self._within = self._done + count, ""
         self._estimate.advance(count)
         if self._task is not None:
             self._progress.advance(self._task, count)

@@ -190,13 +190,10 @@ class ResidentEngine(BatchedEngine):
         self._written.value = 0
         self._budget = 0 if scores else sum(request.max_new_tokens for batch in batches for request in batch)
         outcomes = self._scored_batches(batches) if scores else self._computed(self._generate_batch, batches)
-        try:
-            for batch, results in outcomes:
-                if isinstance(results, Exception):
-                    results = [failed(request, f"engine: {results}") for request in batch]
-                yield results
-        finally:
-            self._wrote(self._budget)  # all there will be
+        for batch, results in outcomes:
+            if isinstance(results, Exception):
+                results = [failed(request, f"engine: {results}") for request in batch]
+            yield results
 
     def _scored_batches(
         self, batches: Iterable[list[ScoreRequest]]

@@ -4,6 +4,7 @@ import csv
 import io
 import re
 from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
 from functools import partial
 from typing import Any, NoReturn
 
@@ -11,9 +12,10 @@ import plotly.graph_objects as go
 import streamlit as st
 
 from q36eval.app.dashboard.drawing.tables import Plot, table_html
-from q36eval.app.dashboard.escape import line
+from q36eval.app.dashboard.escape import label, line
 from q36eval.app.dashboard.history_reader import Reader
 from q36eval.app.dashboard.launch_options import Started
+from q36eval.app.dashboard.models.run import summary
 from q36eval.app.dashboard.verdict_style import AXES, look_of
 from q36eval.errors import UsageError
 from q36eval.gate.report import CriterionVerdict
@@ -26,13 +28,6 @@ RUNS_OFFERED = 50
 """The newest runs of a branch that are offered to choose from; the address reaches every one."""
 
 
-EMPTY = {
-    "Overview": "No branch was gated yet.",
-    "Review": "There is no verdict to review yet.",
-    "Compare": "There are no two runs to compare yet.",
-    "Branch": "There is no branch to follow over its runs yet.",
-}
-NO_RUN = "There is no run to show yet."
 FIRST_COMMAND = "q36eval gate --branch fp8-head"
 _PAGE = "page_of_the_tab"
 _TITLED = "page_titled"
@@ -59,7 +54,7 @@ def reader_or_stop() -> Reader:
     if not reader.exists or not reader.history.summaries(limit=1):
         if not st.session_state[_TITLED]:
             st.title(st.session_state[_PAGE], anchor=False)
-        st.info(f"{EMPTY.get(st.session_state[_PAGE], NO_RUN)} This gate judges a branch of the sandbox:")
+        st.info("This history holds no run yet. This gate judges a branch of the sandbox:")
         copy_box(FIRST_COMMAND)
         st.stop()
     return reader
@@ -71,10 +66,12 @@ def verdict_badge(verdict: Verdict | CriterionVerdict | None, suffix: str = "") 
     st.badge(f"{look.label}{suffix}", color=look.colour)
 
 
-def verdict_heading(verdict: Verdict | CriterionVerdict | None, suffix: str = "") -> None:
-    """As `verdict_badge`, for what the whole page is about."""
-    look = look_of(verdict)
-    st.header(f":{look.colour}[{look.label}]{suffix}", anchor=False)
+def run_heading(run: RunRecord) -> None:
+    """Verdict, branch and policy of the run that the page is about; below them its summary."""
+    look, policy = look_of(run.verdict), "" if run.report is None else f", policy {run.report.policy}"
+    waived = " with waivers" if run.report is not None and run.report.waived else ""
+    st.title(f":{look.colour}[{look.label}]{waived} · {label(run.branch + policy)}", anchor=False)
+    st.caption(label(summary(run, datetime.now(UTC))))
 
 
 def run_label(run: RunSummary) -> str:

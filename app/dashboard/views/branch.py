@@ -34,7 +34,7 @@ def draw() -> None:
     if row.apart:
         st.text(line(f"Not on the overview: {row.apart}"))
     _draw_decisions(row, now)
-    st.subheader(f"The newest of {row.of.runs:,} runs", anchor=False)
+    st.subheader(f"Runs: {row.of.runs:,}, newest first", anchor=False)
     blessed = None if row.blessing is None else row.blessing.run_id
     for run in newest_runs(reader, key, RUNS_OFFERED):
         alive = reader.alive(run.id) if run.state is RunState.RUNNING else None

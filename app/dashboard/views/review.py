@@ -13,10 +13,9 @@ from q36eval.app.dashboard.drawing.parts import (
     page_head,
     page_of,
     reader_or_stop,
+    run_heading,
     stop_at_dead_link,
     table,
-    verdict_badge,
-    verdict_heading,
 )
 from q36eval.app.dashboard.drawing.standing import draw_standing_beside
 from q36eval.app.dashboard.escape import line
@@ -55,7 +54,7 @@ OPEN_COLUMNS = ("criterion", "verdict", "lanes", "judged", "interval", "margin")
 
 def draw() -> None:
     """The page: the queue, or the run that the address names."""
-    page_head("Review")
+    page_head("Review", titled="run" not in st.query_params)
     reader = reader_or_stop()
     named = st.query_params.get("run")
     if not named:
@@ -97,8 +96,7 @@ def _draw_run(reader: Reader, run: RunRecord, allowed: Permission) -> None:
             st.session_state[f"{action}_reason"] = ""
         st.success("Written.")
         st.text(line(words))
-    waived = run.report is not None and bool(run.report.waived)
-    verdict_heading(run.verdict, " with waivers" if waived else "")
+    run_heading(run)
     if run.report is None:
         st.text(line(f"Run {run.id} of {run.branch} (family {run.family}) is {run.state} and has no verdict."))
         st.info("Only a judged run can be waived, signed or blessed. A gate run judges:")
@@ -117,11 +115,6 @@ def _draw_run(reader: Reader, run: RunRecord, allowed: Permission) -> None:
 
 
 def _draw_summary(run: RunRecord, report: GateReport) -> None:
-    when = f"{run.started:%Y-%m-%d %H:%M} UTC"
-    st.text(line(f"{report.headline}: {run.branch} of family {run.family}, run {run.id} of {when}, {report.policy}"))
-    with st.container(horizontal=True):
-        for lane in report.lanes:
-            verdict_badge(lane.verdict, f" {lane.lane.value}{' with waivers' if lane.waived else ''}")
     st.page_link("views/run.py", label="The whole run", icon=":material/rule:", query_params={"run": run.id})
     for signature in report.signed_by:
         st.text(line(f"Signed by {signature.owner} on {signature.at:%Y-%m-%d %H:%M} UTC: {signature.reason}"))
@@ -297,7 +290,7 @@ def _draw_waivers(reader: Reader, run: RunRecord, report: GateReport, allowed: P
             words.text(line(_waiver_words(number, waiver)))
             words.text(line(waiver.reason))
             with button:
-                _write_button("Revoke", f"revoke {number}", allowed, _revoking(reader, run, number))
+                _write_button("Revoke", f"revoke {number}", allowed, partial(revoke, reader, run, number))
     if not standing:
         st.text("This branch has no waiver.")
     _draw_again(reader, run, report, allowed, "waivers")
@@ -313,10 +306,6 @@ def _draw_archive(reader: Reader, run: RunRecord, _: GateReport | None, allowed:
     label = "Archive the branch" if known is None else "List the branch again"
     put = partial(archive, reader, run, reason=reason, archived=known is None)
     _write_button(label, f"archive {state_of(run.family, run.branch, known)}", allowed, put)
-
-
-def _revoking(reader: Reader, run: RunRecord, number: int) -> Callable[[str], str]:
-    return lambda typed: revoke(reader, run, number, typed)
 
 
 def _waiver_words(number: int, waiver: Waiver) -> str:

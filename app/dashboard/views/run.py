@@ -1,11 +1,9 @@
 """Run: one run's verdict and the criteria that decided it, answers, criteria against their margins, and the rest."""
 
-from datetime import UTC, datetime
-
 import streamlit as st
 
 from q36eval.app.dashboard.drawing.items import draw_item
-from q36eval.app.dashboard.drawing.parts import choose_run, copy_box, page_head, reader_or_stop, table
+from q36eval.app.dashboard.drawing.parts import choose_run, copy_box, page_head, reader_or_stop, run_heading, table
 from q36eval.app.dashboard.drawing.standing import LIVE_EVERY_S, draw_standing_beside, running
 from q36eval.app.dashboard.drawing.tables import Plot
 from q36eval.app.dashboard.escape import label, line
@@ -18,7 +16,6 @@ from q36eval.app.dashboard.models.run import (
     margin_rows,
     measurement_rows,
     signature_rows,
-    summary,
     waiver_rows,
 )
 from q36eval.app.dashboard.verdict_style import look_of
@@ -43,10 +40,7 @@ def draw() -> None:
     page_head("Run", titled=False)
     reader = reader_or_stop()
     run = choose_run(reader, "run_page_run")
-    look, policy = look_of(run.verdict), "" if run.report is None else f", policy {run.report.policy}"
-    waived = " with waivers" if run.report is not None and run.report.waived else ""
-    st.title(f":{look.colour}[{look.label}]{waived} · {label(run.branch + policy)}", anchor=False)
-    st.caption(label(summary(run, datetime.now(UTC))))
+    run_heading(run)
     if run.imported is not None:
         st.text("Imported from another history, and decided here by its evidence.")
     if run.report is None:

@@ -32,7 +32,7 @@ def test_from_a_red_verdict_to_the_flipped_token_to_a_pass(history: History, vis
     assert shown["parting"] == "The answers part at token 8: the reference says ' A', the branch ' B'."
     assert [[text for text, mark in side["pieces"] if mark] for side in shown["sides"]] == [["A"], ["B"]]
     app = follow(visit, path, app, "Waive shops")
-    assert "✗ FAIL" in app.header[0].value
+    assert "✗ FAIL" in app.title[0].value
 
     assert any("✓ PASS with waivers" in one.value for one in app.text), "what it would change is shown first"
     for key, typed, missing in (
@@ -45,7 +45,7 @@ def test_from_a_red_verdict_to_the_flipped_token_to_a_pass(history: History, vis
         field(key=key).set_value(typed)
     assert history.waivers("mine", "main") == {}
     app = button(app, "Write the waiver and decide again").click().run()
-    assert app.header[0].value == ":green[✓ PASS] with waivers"
+    assert app.title[0].value.startswith(":green[✓ PASS] with waivers · ")
     assert any("WAIVED until" in one.value for one in visit(path).markdown)
     assert history.get_run(run.id).verdict is Verdict.PASS
     assert [(one.canary, one.owner) for one in history.waivers("mine", "main").values()] == [("shops", "Jana")]
