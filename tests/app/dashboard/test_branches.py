@@ -122,16 +122,6 @@ def test_lines_break_where_runs_do_not_compare(written: Written) -> None:
 
 
 @pytest.mark.long
-def test_branch_page_says_where_the_branch_stands_and_lists_its_runs(visit: Visit, written: Written) -> None:
-    path, runs = written
-    app = visit(path, "branch", family="sandbox", branch="fp8-head")
-    text = shown(app)
-    assert f"★ Blessed run {runs['blessed'].id}, by Jana" in text
-    listed = "\n".join(links(app))
-    assert all(runs[name].id in listed for name in ("first", "blessed", "pass"))
-
-
-@pytest.mark.long
 def test_drift_is_one_page_of_small_charts(visit: Visit, written: Written) -> None:
     """KL over everything first; one run of a branch is no drift, and no chart."""
     path, runs = written

@@ -9,12 +9,9 @@ from written_history import write_history
 
 pytestmark = IN_A_BROWSER
 
-CUT = """() => [...document.querySelectorAll('.stMain [data-testid=stHtml]')]
-  .filter(e => e.scrollWidth > e.clientWidth + 1).map(e => e.innerText.slice(0, 80))"""
-"""What is wider than its page."""
-BROKEN = """() => [...document.querySelectorAll('.stMain [data-testid=stPageLink-NavLink]')]
-  .filter(e => e.scrollHeight > 44 && e.clientWidth < 80).map(e => e.innerText)"""
-"""Links that are written letter below letter."""
+CUT = """() => [...document.querySelectorAll('.stMain :is([data-testid=stHtml], [data-testid=stPageLink-NavLink])')]
+  .filter(e => e.scrollWidth > e.clientWidth + 1 || e.clientWidth < 80 && e.scrollHeight > 44).map(e => e.innerText)"""
+"""What is wider than its page, and links that are written letter below letter."""
 
 
 @pytest.fixture(scope="module")
@@ -52,7 +49,7 @@ def visit(context: Any, url: str, *wanted: str, theme: str = "light") -> tuple[A
     [
         ("light", "/", "✗ BLOCKED"),
         ("dark", "/run?run={crashed}", "NOT MEASURED"),
-        ("light", "/branch?family=sandbox&branch=fp8-head", "lessed"),
+        ("light", "/branch?family=sandbox&branch=fp8-head", "Blessed run {blessed}, by Jana"),
         ("dark", "/canaries?run={ruined}", "REGRESSION"),
         ("light", "/evals?run={pass}", "Recovery is"),
         ("dark", "/kl?run={pass}", "Tokens by their KL"),
@@ -62,16 +59,17 @@ def test_every_page_draws_and_model_text_stays_inert(
     context: Any, served: tuple[str, dict[str, Any]], theme: str, address: str, wanted: str
 ) -> None:
     root, runs = served
-    url = root + address.format(**{short: run.id for short, run in runs.items()})
+    ids = {short: run.id for short, run in runs.items()}
+    url = root + address.format(**ids)
     hostile = ("<script>alert('owned')</script> [a link]",) if "canaries" in address else ()
-    page, problems = visit(context, url, wanted, *hostile, theme=theme)
+    page, problems = visit(context, url, wanted.format(**ids), *hostile, theme=theme)
     text = page.locator("[data-testid=stMain]").inner_text()
     page.set_viewport_size({"width": 820, "height": 1000})  # beside its sidebar a page is as narrow as on a phone
     drawn(page)
-    cut, broken = page.evaluate(CUT), page.evaluate(BROKEN)
+    problems += page.evaluate(CUT)
     page.close()
-    assert (problems, cut, broken) == ([], [], [])
+    assert problems == []
     if "canaries" in address:
         # shown letter by letter, which is only so when nothing read it as markup
         assert "<script>alert('owned')</script> [a link](javascript:alert(1))" in text
-        assert not {"\x1b", "\x07", "\u202e"} & set(text)
+    assert not {"\x1b", "\x07", "\u202e"} & set(text)

@@ -52,9 +52,7 @@ def flip(number: int) -> ItemOutcome:
         ("evals", "direction", "gained", "0 of 12"),
         # all of them would be taken for what was asked for
         ("canaries", "canary", "<b>nope</b>", "0 of 32"),
-        ("canaries", "outcome", "nope", "0 of 32"),
         ("canaries", "lane", "nowhere", "0 of 32"),
-        ("canaries", "standing", "nope", "0 of 32"),
         ("kl", "kind", "nope", "0 of 20"),
         ("evals", "group", "<b>nope</b>", "0 of 12"),
         ("evals", "direction", "nope", "0 of 12"),
