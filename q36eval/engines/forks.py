@@ -70,8 +70,8 @@ def in_forks(
     """`call` of every batch, in the order of `batches`; a worker gets the next batch as soon as it is free.
 
     Results travel pickled, tensors as copies. A batch whose worker fails comes back with the error. `waited` is called
-    every second. Until the last
-    result is taken, torch has one thread in this process: a second one would only wait for a core.
+    every second. Until the last result is taken, torch has one thread in this process: a second one would only wait for
+    a core.
     """
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
