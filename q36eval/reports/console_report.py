@@ -102,7 +102,7 @@ def _lost(document: Document, width: int, *, whole: bool = False) -> Iterator["R
     side, and the end of the prompt."""
     lines = [_text(document.largest_loss)] if document.largest_loss else []
     for answer in document.answers:
-        sides = [" ".join(text.split()) for text in (answer.reference, answer.branch)]
+        sides = [" ".join(text.split()) or "(nothing)" for text in (answer.reference, answer.branch)]
         alike = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(*sides, strict=False)))
         shared = max(0, alike - SHARED_SHOWN)
         room = width - 14 if whole else (width - 26) // 2
@@ -111,8 +111,8 @@ def _lost(document: Document, width: int, *, whole: bool = False) -> Iterator["R
         told = [f"reference: {reference}  branch: {branch}"]
         if whole:
             lines_asked = [each for each in answer.prompt.splitlines() if each.strip() and not each.startswith("<")]
-            asked = cut(lines_asked[-1] if lines_asked else "", room, end=True)
-            told = [f"prompt:    {asked}", f"reference: {reference}", f"branch:    {branch}"]
+            asked = cut(lines_asked[-1].partition("<|")[0] if lines_asked else "", room, end=True)
+            told = [f"prompt: {asked}", f"reference: {reference}", f"branch: {branch}"]
         lines += [_one_line(_text(f"  {words}", "dim")) for words in told]
     yield from _listed(ANSWERS_TITLE, lines)
 
@@ -263,7 +263,7 @@ def _table(
         table.add_row(*(_cell(result, name, cells[result.id][name]) for name in shown))
     if headed and document.advisory_note:
         table.caption, table.caption_justify = _text(document.advisory_note), "left"
-    return table if headed else Padding(table, (0, 0, 0, 2))
+    return table if headed else Padding(table, (0, 0, 0, 2), expand=False)
 
 
 def _fitting(columns: Sequence[str], rows: Sequence[dict[str, str]], width: int) -> tuple[list[str], dict[str, int]]:
@@ -296,11 +296,11 @@ def _listed(title: str, lines: "Iterable[Text]") -> Iterator["RenderableType"]:
     shown = list(lines)
     if shown:
         yield _text(title, "bold underline")
-        yield from (Padding(line, (0, 0, 0, 2)) for line in shown)
+        yield from (Padding(line, (0, 0, 0, 2), expand=False) for line in shown)
 
 
 def _entry(entry: Entry) -> "Text":
-    line = _text(", ".join(entry.about), "bold", SENTENCE)
+    line = _text("").append_text(_text(", ".join(entry.about), "bold", SENTENCE))
     if entry.result is not None:
         line.append(" ").append_text(_text(verdict_text(entry.result), STYLES[entry.result.verdict]))
     text = _text(entry.text, limit=SENTENCE if entry.long else MAX_CHARACTERS)

@@ -77,7 +77,7 @@ def hostile() -> Document:
         for one in document.report.criteria
     )
     run = document.run.model_copy(update={"branch": name, "family": "f" * 200})
-    answers = tuple(DecidingAnswer(name, "?", "a", "b") for _ in range(3))
+    answers = tuple(DecidingAnswer(name, "?<|im_end|>\n", "a", "") for _ in range(3))
     report = document.report.model_copy(update={"criteria": criteria, "policy": name})
     return Document(report, run, (), answers)
 
@@ -160,6 +160,7 @@ def test_hostile_names_are_cut_and_never_wider_than_the_terminal() -> None:
         assert max(map(len, text.splitlines())) <= 40
         assert text.replace("\n", "").isprintable()
         assert "FAIL" in text
+        assert ("prompt: ?\n" in text, "branch: (nothing)" in text) == (details, details)
 
 
 def test_next_steps_know_what_was_done() -> None:
