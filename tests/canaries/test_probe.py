@@ -44,6 +44,8 @@ def saying(text: str, reason: str = "stop") -> Said:
 def test_the_plan_is_the_same_every_time_and_asks_the_rendered_prompt(tokenizer: Any) -> None:
     items = CanaryProbe(SPECS).plan(tokenizer)
     assert items == CanaryProbe(SPECS).plan(tokenizer)
+    more = CanaryProbe(load_specs(only=IDS, n=21, skills=None))
+    assert CanaryProbe(SPECS).suite_sha256 == CanaryProbe(SPECS).suite_sha256 != more.suite_sha256
     # half of the comparisons, which end with a fixed line, are a canary of their own
     assert len({item.key for item in items}) == len(items) == 20 // 2 + 2 * 20 + 6 + 2
     prompts = {tokenizer.decode(request.token_ids) for item in items for request in item.generations}
@@ -186,13 +188,6 @@ def test_with_reasoning_only_what_follows_it_counts() -> None:
     assert judged_answer(case, f"Levnější je obchod C.\n</think>{case.answer}", "stop", 9).score == 1.0
     unfinished = judged_answer(case, case.answer, "stop", 9)
     assert [failure["code"] for failure in unfinished.detail["failures"]] == ["no_answer"]
-
-
-def test_the_suite_hash_follows_what_is_asked() -> None:
-    def suite(n: int) -> str:
-        return CanaryProbe(load_specs(only=["json-flat"], n=n)).suite_sha256
-
-    assert suite(5) == suite(5) != suite(6)
 
 
 @pytest.mark.parametrize("where_able", [True, False])

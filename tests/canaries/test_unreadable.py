@@ -110,7 +110,6 @@ def test_how_an_answer_ends_is_known_of_one_that_cannot_be_read() -> None:
 def test_nothing_passes_by_a_fixed_prompt_that_cannot_be_read_and_the_reference_s_are_no_canary() -> None:
     assert standing(outcome(0, UNREAD)) is Standing.UNREADABLE
     assert standing(outcome(0, RIGHT, UNREAD)) is Standing.NO_CANARY
-    assert standing(outcome(0, RIGHT, ERRORED)) is Standing.UNKNOWN
     assert why_not_absolute(UNREAD) == "the reference's answer cannot be read in 1 of 1 batches"
     again = {"repeats": [{"score": None, "unreadable": "two readings"}, {"score": 0.0}]}
     assert standing(outcome(0, WRONG.model_copy(update={"detail": again}))) is Standing.UNREADABLE

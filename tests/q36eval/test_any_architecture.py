@@ -164,5 +164,4 @@ def test_the_table_of_architectures(tmp_path: Path) -> None:
     rows += [_row(name, tmp_path / name) for name in NAMES]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = ["  ".join(map(str.ljust, row, widths)).rstrip() for row in rows]
-    print("\n" + "\n".join(lines))
     assert "\n".join(lines) == TABLE.strip()

@@ -56,10 +56,8 @@ def test_sidecars_outside_the_index_are_no_fault(folder: Path, name: str, index:
 
 
 def test_a_draft_head_within_an_indexed_file_need_not_be_indexed(folder: Path) -> None:
-    def unlisted(folder: Path, files: dict[str, str]) -> None:
-        save_file(load_file(folder / TWO) | {"mtp.fc.weight": torch.zeros(2, 2)}, folder / TWO)
-
-    sharded(unlisted)(folder)
+    head = {"mtp.fc.weight": torch.zeros(2, 2)}
+    sharded(lambda folder, files: save_file(load_file(folder / TWO) | head, folder / TWO))(folder)
     assert "mtp.fc.weight" in open_checkpoint(folder).tensors
 
 

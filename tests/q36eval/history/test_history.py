@@ -11,7 +11,7 @@ from sqlalchemy import select
 from sqlalchemy.exc import IntegrityError
 
 from q36eval.errors import UsageError
-from q36eval.gate import Circumstances, GateReport, Policy, SignOff, Waiver, decide
+from q36eval.gate import Circumstances, Policy, SignOff, Waiver, decide
 from q36eval.history import History, RunFilter, RunState
 from q36eval.history import _tables as tables
 from q36eval.history._texts import unpacked
@@ -52,8 +52,6 @@ def test_a_run_comes_back_as_it_went_in_and_its_verdict_is_never_overwritten(his
     finished = history.finish_run(run.id, report)
     assert (finished.state, finished.verdict, finished.report) == (RunState.FINISHED, Verdict.FAIL, report)
     assert Policy.model_validate(finished.policy) == POLICY
-    assert decide(Policy.model_validate(finished.policy), [faults(1)]) == finished.report
-    assert isinstance(finished.report, GateReport)
     # not by an interruption that came too late, and not by another verdict
     run = begin(history)
     interrupted = history.finish_run(run.id, state=RunState.INTERRUPTED)

@@ -90,6 +90,7 @@ class LengthProbe(Probe):
 
     def __init__(self, count: int = 3, crash_in: str = "") -> None:
         self.count, self.crash_in = count, crash_in
+        self.summarized: list[str] = []
 
     def plan(self, tokenizer: Any) -> list[WorkItem]:
         return [scoring(f"item{i}", tuple(range(i + 1))) for i in range(self.count)]
@@ -107,6 +108,7 @@ class LengthProbe(Probe):
         return [outcome(self.name, item.key, Answer(score=score, error=error))]
 
     def summarize(self, outcomes: Sequence[ItemOutcome]) -> Iterator[Measurement]:
+        self.summarized = [outcome.item_key for outcome in outcomes]
         if self.crash_in == "summarize":
             raise ZeroDivisionError("boom")
         return iter(())

@@ -138,15 +138,11 @@ def test_a_complete_capture_is_read_without_a_lock(tmp_path: Path) -> None:
         run(tmp_path, LengthProbe(), progress=refuse)
 
 
-class TwiceTheSame(LengthProbe):
-    """Measures one metric of one slice twice, with different figures."""
-
-    def summarize(self, outcomes: Sequence[ItemOutcome]) -> Iterator[Measurement]:
-        return iter([measured("all", 1.0), measured("all", 2.0)])
-
-
-def test_two_figures_of_one_key_are_a_crash_and_neither_is_kept(tmp_path: Path) -> None:
-    sink = run(tmp_path, TwiceTheSame()).sink
+def test_two_figures_of_one_key_are_a_crash_and_neither_is_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(LengthProbe, "summarize", lambda *_: iter([measured("all", 1.0), measured("all", 2.0)]))
+    sink = run(tmp_path, LengthProbe()).sink
     assert [failure.kind for failure in sink.failures] == ["crashed"]
     assert "kl.count[all] more than once" in sink.failures[0].reason
     assert not sink.measurements
@@ -203,20 +199,10 @@ def test_a_run_killed_within_a_block_asks_the_whole_block_before_it_looks_again(
     assert resumed.items == whole.items
 
 
-class Summarized(LengthProbe):
-    """Remembers what it was to summarise."""
-
-    seen: Sequence[ItemOutcome] = ()
-
-    def summarize(self, outcomes: Sequence[ItemOutcome]) -> Iterator[Measurement]:
-        self.seen = outcomes
-        return iter(())
-
-
 def test_a_run_resumed_with_fewer_items_is_judged_on_those_alone(tmp_path: Path) -> None:
-    fewer = Summarized(2)
+    fewer = LengthProbe(2)
     run(tmp_path, fewer, sink=run(tmp_path, LengthProbe(3)).sink)
-    assert [outcome.item_key for outcome in fewer.seen] == ["item0", "item1"]
+    assert fewer.summarized == ["item0", "item1"]
 
 
 class OnePassEngine(CountingEngine):
@@ -234,20 +220,17 @@ class OnePassEngine(CountingEngine):
         yield from super().score(requests, known)
 
 
-class OtherProbe(LengthProbe):
-    name = ProbeName.EVALS
-
-
 def test_what_reads_all_weights_for_every_pass_scores_everything_in_one(tmp_path: Path) -> None:
     """All blocks of all probes; a resumed run what is missing."""
-    sink = MemorySink()
+    sink, other = MemorySink(), LengthProbe()
+    other.name = ProbeName.EVALS
     every = ["a0", "a1", "a2", "b0", "b1", "b2", "item0", "item1", "item2"]
     for known, missing in (
         (frozenset(), every),
         (frozenset({"a0", "b0", "item1"}), ["a1", "a2", "b1", "b2", "item0", "item2"]),
     ):
         sink.items = [outcome for outcome in sink.items if outcome.item_key in known]
-        ran = run(tmp_path, [Tasks(), OtherProbe()], OnePassEngine(), sink=sink, rule=ResolvesAt(2))
+        ran = run(tmp_path, [Tasks(), other], OnePassEngine(), sink=sink, rule=ResolvesAt(2))
         assert [sorted(keys) for keys in ran.branch.passes] == [missing]
         assert sorted(item.item_key for item in sink.items) == every
         assert [stage.items for stage in ran.evaluated.stages] == [6, 3]

@@ -13,7 +13,6 @@ from q36eval.config import Paths
 from q36eval.errors import UsageError
 from q36eval.evals.suite import TELLING, EvalSuite, LoadedSuite, read_suite
 from q36eval.gate.policy_file import read_policy
-from q36eval.kl.planning import Material
 from q36eval.measurement_facts import recorded, recorded_subject
 from q36eval.records import ProbeName
 from q36eval.run.materials import corpus_of
@@ -21,7 +20,7 @@ from q36eval.run.measure import _texts
 from q36eval.run.probe_set import Limits, build_evals, build_probes, published_facts
 from q36eval.run.request import Request, Target
 from q36eval.run.suites import named_canaries, shipped_suites, suite_place
-from tests.raising import raises
+from tests.raising import failing, raises
 
 ROOT = Path(__file__).resolve().parents[3]
 PATHS = Paths(ROOT, ROOT / "nowhere")
@@ -67,9 +66,7 @@ def test_what_is_no_suite_is_one_sentence_and_a_folder_hides_no_shipped_one(
 
 
 def test_what_is_not_frozen_is_told_before_the_reference_answers_anything() -> None:
-    def material() -> Material:
-        raise AssertionError("the reference was asked")
-
+    material = failing(AssertionError("the reference was asked"))
     with raises(UsageError, "frozen-data-missing", "quick"):
         build_probes([ProbeName.KL, ProbeName.EVALS], "quick", Paths(ROOT / "nowhere", ROOT), material, Limits())
 
