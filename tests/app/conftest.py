@@ -67,6 +67,12 @@ def with_reference(
     return start
 
 
+@pytest.fixture(scope="module")
+def state(tmp_path_factory: pytest.TempPathFactory, with_reference: Callable[[Path], Path]) -> Path:
+    """With that of the reference, for one file; a file that needs another state has its own."""
+    return with_reference(tmp_path_factory.mktemp("state"))
+
+
 @pytest.fixture(scope="session")
 def llamas(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     """A tiny Llama whose context holds every general text, and it in FP8; only to be read."""

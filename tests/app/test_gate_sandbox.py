@@ -22,16 +22,11 @@ from tests.app.weights_gates import POLICY as WEIGHTS
 from tests.app.weights_gates import kl
 from tests.branches import folder_of
 from tests.q36eval.checkpoints.inspection.damage import edit, flip
-from tests.raising import raises
+from tests.raising import failing, raises
 
 PACKED = "model.layers.2.self_attn.o_proj.weight_packed"
 BUILD_PROBES = q36eval.run.preflight.build_probes
 POLICY = WEIGHTS.replace("[structured, freeform]", "[structured]") + kl(0.03)
-
-
-@pytest.fixture(scope="module")
-def state(tmp_path_factory: pytest.TempPathFactory, with_reference: Callable[[Path], Path]) -> Path:
-    return with_reference(tmp_path_factory.mktemp("state"))
 
 
 @pytest.fixture(scope="module")
@@ -90,9 +85,7 @@ def test_a_checkpoint_with_one_wrong_tensor_fails_with_its_name(gate: Gates, tmp
 def test_a_reference_that_cannot_answer_hides_no_fault_of_the_branch(
     gate: Gates, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def cannot(*_: object) -> None:
-        raise EngineError("generation-failed", "The reference could not answer the on-policy prompts: out of memory.")
-
+    cannot = failing(EngineError("generation-failed", "The reference could not answer: out of memory."))
     monkeypatch.setattr(q36eval.run.preflight, "build_probes", BUILD_PROBES)
     monkeypatch.setattr(q36eval.run.preflight, "material", cannot)
     for branch, code in ((damaged(tmp_path, lambda tensors: tensors.pop(PACKED)), 1), ("bf16", 4)):

@@ -2,7 +2,6 @@
 
 import json
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -51,11 +50,6 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every fourteenth document, and no other probe."""
     for module in (preflight, packing):
         monkeypatch.setattr(module, "build_probes", lambda *_: [KLProbe(DOCUMENTS[::14])])
-
-
-@pytest.fixture(scope="module")
-def state(tmp_path_factory: pytest.TempPathFactory, with_reference: Callable[[Path], Path]) -> Path:
-    return with_reference(tmp_path_factory.mktemp("state"))
 
 
 @pytest.fixture(scope="module")
