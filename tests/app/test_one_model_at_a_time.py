@@ -60,13 +60,17 @@ def _spoil_one(engine: Any) -> None:
     engine.score = scored
 
 
+def a_few_documents() -> Probe:
+    return KLProbe(DOCUMENTS[::14])
+
+
 def judged(
     state: Path,
     monkeypatch: pytest.MonkeyPatch,
     branch: Path = SANDBOX / "fp8-head",
     probes: tuple[ProbeName, ...] = (ProbeName.WEIGHTS, ProbeName.KL),
     unscored: bool = False,
-    asking: Callable[[], Probe] = lambda: KLProbe(DOCUMENTS[::14]),
+    asking: Callable[[], Probe] = a_few_documents,
 ) -> tuple[RunRecord, Opened]:
     opened = Opened(unscored)
     state.mkdir()
@@ -76,24 +80,10 @@ def judged(
     return Gates(state, POLICY)(branch, probes=probes), opened
 
 
+@pytest.mark.parametrize(("probe", "turns", "least"), [(ProbeName.KL, 1, 0), (ProbeName.EVALS, 3, 75)])
 def test_neither_model_is_loaded_beside_the_other_and_nothing_else_differs(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    probe: ProbeName, turns: int, least: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    both, opened = judged(tmp_path / "both", monkeypatch)
-    assert ("bf16", ["fp8-head"]) in opened.beside, "a CPU holds both"
-    monkeypatch.setattr(branching, "HOLD_BOTH", frozenset())
-    one, opened = judged(tmp_path / "one", monkeypatch)
-    assert opened.beside == [("bf16", []), ("fp8-head", [])]
-    assert one.verdict == both.verdict is not None
-    paths = [Paths(REPOSITORY, tmp_path / name) for name in ("both", "one")]
-    figures = [
-        {each.slice: each for each in History.open(path.history).measurements(run.id)}
-        for path, run in zip(paths, (both, one), strict=True)
-    ]
-    assert figures[0] == figures[1]
-
-
-def test_the_models_take_turns_in_later_rounds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of six blocks of short answers the reference answers two first, then one and one more, then the last."""
     subjects = ("anatomy", "astronomy", "botany", "geology", "law", "music")
     counts = {f"short_answers/{subject}.jsonl": 15 for subject in subjects}
@@ -102,14 +92,15 @@ def test_the_models_take_turns_in_later_rounds(tmp_path: Path, monkeypatch: pyte
     runs = {}
     for name, devices in (("both", branching.HOLD_BOTH), ("one", frozenset[str]())):
         monkeypatch.setattr(branching, "HOLD_BOTH", devices)
-        probes = (ProbeName.WEIGHTS, ProbeName.EVALS)
-        run, opened = judged(tmp_path / name, monkeypatch, probes=probes, asking=lambda: EvalsProbe(suite))
+        asking = (lambda: EvalsProbe(suite)) if probe is ProbeName.EVALS else a_few_documents
+        run, opened = judged(tmp_path / name, monkeypatch, probes=(ProbeName.WEIGHTS, probe), asking=asking)
+        assert (("bf16", ["fp8-head"]) in opened.beside) == (name == "both"), "a CPU holds both"
         history = History.open(Paths(REPOSITORY, tmp_path / name).history)
         items = {item.item_key: (item.branch.text, item.reference.text) for item in history.items(run.id)}
         runs[name] = (len(items), items, {each.key: each for each in history.measurements(run.id)}, run.verdict)
-    assert opened.beside == [("bf16", []), ("fp8-head", [])] * 3
+    assert opened.beside == [("bf16", []), ("fp8-head", [])] * turns
     assert runs["one"] == runs["both"]
-    assert runs["one"][0] > 75
+    assert runs["one"][0] > least
 
 
 def test_what_the_reference_cannot_score_is_not_asked_again_beside_the_branch(
