@@ -11,6 +11,8 @@ import pytest
 
 from q36eval.config import Paths
 from q36eval.history import History, RunState
+from q36eval.kl.tokens import read_tokens
+from q36eval.token_files import TOKENS, WORST
 from tests.kills import KILLS
 
 REPOSITORY = Path(__file__).parents[2]
@@ -38,15 +40,17 @@ def captured(state: Path) -> dict[str, Any]:
 
 
 def judged(state: Path) -> tuple[Any, ...]:
-    """The items, figures and verdict of the one run there."""
+    """The items, figures, scored tokens and verdict of the one run there."""
     history = History.open(Paths(REPOSITORY, state).history)
     (run,) = history.list_runs()
     assert run.state is RunState.FINISHED
     assert run.report is not None
     items = {(each.probe, each.item_key): timeless(each.model_dump(mode="json")) for each in history.items(run.id)}
     figures = {each.key: each.value for each in history.measurements(run.id)}
+    place = Paths(REPOSITORY, state).tokens(run.id)
+    tokens = read_tokens(place / TOKENS), (place / WORST).read_bytes()
     criteria = [(each.id, each.verdict, each.value) for each in run.report.criteria]
-    return items, figures, criteria, run.report.verdict, run.report.failures
+    return items, figures, tokens, criteria, run.report.verdict, run.report.failures
 
 
 @pytest.mark.long

@@ -1,8 +1,7 @@
-"""`q36eval kl` on a part of the sandbox corpus: what is kept, printed and shown; killed and resumed."""
+"""`q36eval kl` on a part of the sandbox corpus: what is kept, printed and shown."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -10,13 +9,13 @@ import torch
 import q36eval.run.preflight
 from q36eval.engines import EngineOptions
 from q36eval.errors import UsageError
-from q36eval.history import RunRecord, RunState
+from q36eval.history import RunRecord
 from q36eval.kl.corpus import CorpusDocument
 from q36eval.kl.probe import KLProbe
-from q36eval.kl.tokens import TokenStore, read_tokens
+from q36eval.kl.tokens import read_tokens
 from q36eval.records import Measurement, ProbeName
 from q36eval.run.request import Target
-from q36eval.token_files import TOKENS, WORST
+from q36eval.token_files import TOKENS
 from tests.app.sandbox_gates import Gates, copied
 from tests.branches import folder_of
 from tests.q36eval.checkpoints.inspection.damage import edit
@@ -79,29 +78,3 @@ def test_every_scored_token_is_in_the_file_and_makes_the_mean(gates: Gates, meas
     assert sum(table["forward_kl"].to_pylist()) / table.num_rows == pytest.approx(kl.value, rel=1e-7)
     keys = {outcome.item_key for outcome in gates.history.items(measured.id, ProbeName.KL)}
     assert set(table["item_key"].to_pylist()) == keys
-
-
-def test_a_run_killed_in_the_middle_resumes_to_the_same_figures_and_tokens(
-    measured: RunRecord, gates: Gates, monkeypatch: Any
-) -> None:
-    add, seen = TokenStore.add, []
-
-    def killed_at_the_sixth(store: TokenStore, key: str, table: Any) -> None:
-        add(store, key, table)
-        seen.append(key)
-        if len(seen) == 6:  # its tokens are on disk, its outcome is not in history
-            raise KeyboardInterrupt
-
-    with monkeypatch.context() as patch:
-        patch.setattr(TokenStore, "add", killed_at_the_sixth)
-        with pytest.raises(KeyboardInterrupt):
-            gates("fp8-head")
-    (interrupted,) = gates.history.list_runs()[:1]
-    assert interrupted.state is RunState.INTERRUPTED
-    assert len(gates.history.items(interrupted.id)) == 5
-    resumed = gates("fp8-head", resume=interrupted.id)
-    assert resumed.id == interrupted.id
-    assert by_key(gates, resumed) == by_key(gates, measured)
-    mine, theirs = (gates.paths.tokens(run.id) for run in (resumed, measured))
-    assert (mine / WORST).read_bytes() == (theirs / WORST).read_bytes()
-    assert read_tokens(mine / TOKENS) == read_tokens(theirs / TOKENS)
