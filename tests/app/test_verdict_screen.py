@@ -7,7 +7,6 @@ answers.
 import io
 import json
 import re
-from dataclasses import replace
 from datetime import UTC, date, datetime
 from functools import partial
 from pathlib import Path
@@ -140,18 +139,11 @@ def test_the_verdict_of_every_state_is_on_one_screen_and_its_commands_can_be_cop
         assert len(lines) < ROWS, name
         assert max(map(cell_len, lines)) <= 80, name
         assert lines[0].startswith(document.report.headline)
+        assert document.run is None or f", run {document.run.id}, policy" in lines[0], "a long name gives way"
         lanes = [line.split()[:2] for line in lines if line.startswith("  ")]
         assert all([str(lane.lane), lane.headline.split()[0]] in lanes for lane in document.report.lanes), name
         whole = re.sub(r" \\\n\s*", " ", text)
         assert name == "hostile" or all(step.command in whole for step in document.next_steps), name
-
-
-def test_a_long_path_loses_its_beginning_and_the_run_stays_whole() -> None:
-    document = passed()
-    assert document.run is not None
-    run = document.run.model_copy(update={"branch": "/long" * 30 + "/release"})
-    first = printed(replace(document, run=run), 80, details=False).splitlines()[0]
-    assert (len(first) <= 80, f"/release, run {run.id}, " in first) == (True, True)
 
 
 def test_hostile_names_are_cut_and_never_wider_than_the_terminal() -> None:

@@ -112,8 +112,7 @@ def test_a_snapshot_of_the_hub_is_held_by_its_blobs(folder: Path, tmp_path: Path
     for place in (snapshot := tmp_path / "snapshots" / "0123", blobs := tmp_path / "blobs"):
         place.mkdir(parents=True)
     for number, file in enumerate(sorted(folder.iterdir())):
-        shutil.copyfile(file, blobs / f"{number:040}")
-        (snapshot / file.name).symlink_to(f"../../blobs/{number:040}")
+        (snapshot / file.name).symlink_to(shutil.copyfile(file, blobs / f"{number:040}"))
     opened = HeldFolder(snapshot)
     assert checkpoint_sha256(opened) == checkpoint_sha256(folder)
     replace(snapshot / WEIGHTS)
