@@ -48,8 +48,9 @@ wheel: $(INSTALLED_DEV)  ## build the wheel, install it into empty environments,
 	TORCH_INDEX=$(TORCH_INDEX) .ci/wheel
 
 docs: $(INSTALLED_DEV)  ## the documentation site, in build/site
-	$(BIN)/pip install --quiet --disable-pip-version-check zensical==0.0.73
-	.ci/docs $(BIN)
+	test -x build/zensical/bin/zensical || $(PYTHON) -m venv build/zensical
+	build/zensical/bin/pip install --quiet --disable-pip-version-check zensical==0.0.73
+	.ci/docs $(BIN) build/zensical/bin
 
 SCREENS ?= screens
 screens: $(INSTALLED_DEV)  ## the screenshots of README and docs (SCREENS=folder)
