@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 from q36eval.gate import NON_FINITE
 from q36eval.metrics import ALL, METRICS, Metric
 from q36eval.records import Clusters, Counts, FamilyCompetence, ItemOutcome, Measurement, ProbeName
-from q36eval.stats import block_size, block_starts
 
 NAME_CHARACTERS = 12
 
@@ -81,27 +80,6 @@ def document_measurements(outcomes: Sequence[ItemOutcome], without: str = "") ->
                 measured = measured.model_copy(update={"note": joined(measured.note or "", without)})
             yield measured
     yield from acceptance_measurements(outcomes)
-
-
-def in_blocks(outcomes: Sequence[ItemOutcome]) -> tuple[list[ItemOutcome], str]:
-    """The outcomes, given in the corpus' order, with clusters that depend on their neighbours joined; and a note of it.
-
-    A slice's neighbours that diverge alike are pieces of sources that nobody declared (`q36eval.stats.block_size`).
-    """
-    slice_of: dict[str, str] = {}
-    for outcome in outcomes:
-        slice_of.setdefault(outcome.cluster, outcome.stratum)
-    grouping, details = Grouping.of(outcomes), [outcome.branch.detail for outcome in outcomes]
-    tokens = grouping.counts(int(detail.get("finite_tokens", 0)) for detail in details)
-    sums = zip(slice_of, grouping.sums(_column(details, KL.column)), tokens, strict=True)
-    means = {cluster: total / max(1, count) for cluster, total, count in sums}
-    slices = [[name for name in means if slice_of[name] == each] for each in dict.fromkeys(slice_of.values())]
-    size = block_size([[means[name] for name in names] for names in slices])
-    if size == 1:
-        return list(outcomes), ""
-    first = {names[n]: names[start] for names in slices for n, start in enumerate(block_starts(len(names), size))}
-    words = f"neighbours diverge alike, so that blocks of {size} count as one cluster: name the sources in the corpus"
-    return [each.model_copy(update={"cluster": first[each.cluster]}) for each in outcomes], words
 
 
 def acceptance_measurements(outcomes: Sequence[ItemOutcome]) -> Iterator[Measurement]:

@@ -16,7 +16,7 @@ from q36eval.kl.acceptance import acceptance_sums
 from q36eval.kl.breakdown import Held, Tokens, declared_figures, position_ranges, token_measurements
 from q36eval.kl.corpus import CorpusDocument, clusters_sha256, corpus_sha256
 from q36eval.kl.divergence import TokenFigures
-from q36eval.kl.measurements import document_measurements, in_blocks, joined
+from q36eval.kl.measurements import document_measurements
 from q36eval.kl.on_policy import OnPolicyAnswer
 from q36eval.kl.planning import (
     CONTEXT,
@@ -270,11 +270,9 @@ class KLProbe(Probe):
     def summarize(self, outcomes: Sequence[ItemOutcome]) -> Iterator[Measurement]:
         """All measurements; the run's tokens become one file, with the worst of them beside it."""
         without = self._left_out(outcomes)
-        place = {key: number for number, key in enumerate(self._documents)}
-        kept = [outcome for outcome in outcomes if not outcome.branch.detail.get(LEFT_OUT)]
-        outcomes, dependent = in_blocks(sorted(kept, key=lambda outcome: place[outcome.item_key]))
+        outcomes = [outcome for outcome in outcomes if not outcome.branch.detail.get(LEFT_OUT)]
         ordered = sorted(outcomes, key=lambda outcome: (outcome.stratum, outcome.cluster, outcome.item_key))
-        yield from document_measurements(outcomes, joined(dependent, without))
+        yield from document_measurements(outcomes, without)
         measured = [outcome for outcome in ordered if "finite_tokens" in outcome.branch.detail]
         if not measured:
             return

@@ -171,7 +171,7 @@ class HeldFolder:
 
     Raises:
         EngineError: it cannot be looked into, or a file in it cannot be opened.
-        CorruptCheckpointError: what should be a file is none, or leads to a file of another name somewhere else.
+        CorruptCheckpointError: a file leads to one of another name somewhere else.
     """
 
     def __init__(self, path: Path) -> None:
@@ -183,8 +183,6 @@ class HeldFolder:
         own name, or into the folder, or into the Hub cache's folder of contents."""
         file, home = self.path / name, self.path.resolve()
         there = file.resolve()
-        if not there.is_file():
-            raise CorruptCheckpointError("not-a-file", f"{file} is a pipe, a device or a folder; put the file there.")
         own = there.name == file.name or there.is_relative_to(home) or there.parent == home.parent.parent / "blobs"
         if not own and not name.endswith(WEIGHTS):
             raise CorruptCheckpointError(
@@ -196,7 +194,7 @@ class HeldFolder:
         named = [self.path / name for name in (*CONFIG_FILES, *TEXT_FILES)]
         try:
             matching = [file for pattern in PATTERNS for file in self.path.glob(pattern)]
-            return sorted({file.relative_to(self.path).as_posix() for file in (*named, *matching) if file.exists()})
+            return sorted({file.relative_to(self.path).as_posix() for file in (*named, *matching) if file.is_file()})
         except OSError as error:
             raise _unreadable(self.path, error) from error
 
@@ -249,9 +247,10 @@ class HeldFolder:
         """
         file = self.path / name
         if name not in self.files:
+            found = "a pipe, a device or a folder" if file.exists() else "missing"
             raise UsageError(
                 "file-missing",
-                f"{file} is missing: a checkpoint is a Hugging Face folder with config.json and safetensors.",
+                f"{file} is {found}: a checkpoint is a Hugging Face folder with config.json and safetensors.",
             )
         try:
             document = json.loads(self.text(name), object_pairs_hook=unique)

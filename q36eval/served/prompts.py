@@ -43,6 +43,8 @@ class Prompt:
 
 LATER_WORDS = 40
 """Of the text in every turn of a conversation but the first: ten turns fit a context of 4,096 tokens."""
+MANY_TOOLS_CONTEXT = 16_384
+"""Tokens that 64 tools and an answer fit; a model with fewer is a toy, whose calls among many are no calls."""
 MOST_TEXTS = 10_000
 """Texts that are joined for one prompt."""
 
@@ -61,13 +63,9 @@ class Prompts:
 
     def __init__(self, tokenizer: Any, family: Family | None) -> None:
         self._tokenizer = tokenizer
-        skills, context = (None, None) if family is None else (family.skills, family.context_length)
-        self._cases, more = list[list[Case]](), list[list[Case]]()
-        for cases, named in ((self._cases, None), (more, STANDARD)):
-            specs = load_specs(skills=skills, context=context, named=named)
-            specs = specs if family is None else for_family(specs, family)
-            cases += [drawn for spec in specs if spec.generation.sampling is None and (drawn := cases_of(spec))]
-        self._offering = [*self._cases, *more]
+        self._cases = _drawn(family, None)
+        roomy = family is not None and family.context_length >= MANY_TOOLS_CONTEXT
+        self._offering = [*self._cases, *(_drawn(family, STANDARD) if roomy else ())]
 
     def short(self, count: int) -> list[Prompt]:
         """Single questions without tools, of all kinds in turn.
@@ -182,6 +180,13 @@ class Prompts:
 
 def _said(content: str) -> tuple[dict[str, Any], ...]:
     return ({"role": "user", "content": content},)
+
+
+def _drawn(family: Family | None, named: str | None) -> list[list[Case]]:
+    """The questions of a set of canaries that are answered greedily, by canary."""
+    specs = load_specs(skills=None if family is None else family.skills, named=named)
+    specs = specs if family is None else for_family(specs, family)
+    return [cases for spec in specs if spec.generation.sampling is None and (cases := cases_of(spec))]
 
 
 def _cases_where(piles_of: Sequence[list[Case]], wanted: Callable[[Case], bool], count: int) -> list[Case]:

@@ -24,7 +24,6 @@ from q36eval.stats._margin import (
     why_missing,
     why_not_measured,
 )
-from q36eval.stats._neighbours import block_size, block_starts
 from q36eval.stats._proportion import (
     ShareBeyond,
     least_clusters,
@@ -46,8 +45,6 @@ __all__ = [
     "MarginTest",
     "ShareBeyond",
     "as_expected",
-    "block_size",
-    "block_starts",
     "can_show",
     "holm",
     "least_clusters",

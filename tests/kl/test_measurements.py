@@ -297,20 +297,3 @@ def test_documents_of_one_source_are_one_cluster() -> None:
     assert fields[0] == ""
     assert fields[1] != ""
     assert apart.probe.suite_sha256 != together.probe.suite_sha256
-
-
-@pytest.mark.parametrize("order", [1, -1, 7])
-def test_neighbours_that_diverge_alike_count_as_one_cluster(order: int) -> None:
-    """Twelve documents of each source that nobody declared; the order in which they are compared is of no matter."""
-    run, spread = Run({"code": [12] * 96, "prose": [12] * 96}), np.random.default_rng(8).lognormal(0, 1, (2, 200))
-
-    def found(scales: Sequence[float]) -> Measurement:
-        outcomes = run.outcomes(lambda number, states: states + 0.1 * scales[number] * noise(number, 0 * states))
-        shuffled = [outcomes[number * order % 192] for number in range(192)] if order > 0 else outcomes[::-1]
-        return next(m for m in run.probe.summarize(shuffled) if m.key == "kl.kl_divergence[all]")
-
-    alone, of_sources = found(spread[0]), found(spread[1].repeat(12))
-    assert len(alone.clusters.names) == 192
-    assert len(of_sources.clusters.names) <= 24
-    assert "name the sources" in of_sources.note
-    assert sum(of_sources.clusters.units) == sum(alone.clusters.units)

@@ -10,7 +10,7 @@ import pytest
 from scipy.stats import beta, norm
 
 from q36eval.records import Clusters
-from q36eval.stats import _bootstrap, block_size, block_starts, holm, margin_test, resolved_early, summarize
+from q36eval.stats import _bootstrap, holm, margin_test, resolved_early, summarize
 from q36eval.stats._contrast import sorted_contrast
 from tests.q36eval.stats.evidence import Margin as Limit
 from tests.q36eval.stats.evidence import bounds_that_decide, items
@@ -207,29 +207,3 @@ def test_the_upper_level_is_calibrated_to_the_spread_of_what_cannot_be_negative(
         rounded = np.where(lowest == 0.0, below, lowest)
         assert bounds(rounded)[0].shift == bounds(lowest)[0].shift > 0
     assert bounds(np.where(lowest == 0.0, -0.01 * sums.max(), lowest))[0].shift == 0.0
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("size", [1, 4, 20])
-def test_neighbours_of_one_source_are_joined_and_then_pass_and_fail_at_the_margin_as_others_do(size: int) -> None:
-    """Four hundred lognormal values of mean 1 in eight slices; so many of each source share 80 % of their variance."""
-    rng, decided, joined = np.random.default_rng(34), np.zeros((2, 2)), []
-    for _ in range(300):
-        shared = rng.normal(size=-(-400 // size)).repeat(size)[:400] if size > 1 else rng.normal(size=400)
-        values = np.exp(0.8**0.5 * shared + 0.2**0.5 * rng.normal(size=400) - 0.5).reshape(8, 50)
-        joined.append(block_size(values.tolist()))
-        starts, lengths = np.unique(block_starts(50, joined[-1]), return_counts=True)
-        blocks = items(np.add.reduceat(values, starts, axis=1).ravel(), None, np.tile(lengths, 8), bounds=None)
-        for way, clusters in enumerate((documents(values.ravel(), [1] * 400), blocks)):
-            test = margin_test(clusters, "mean", Limit("max_value", 1.0))
-            enough = len(clusters.units) >= 30  # what a figure of this kind requires
-            decided[way] += enough * np.array([test.p_pass <= 0.025, test.p_fail <= 0.025])
-    before, after = decided / 300
-    assert after.max() <= 0.06
-    assert (before.min() >= 0.08, min(joined) > 1) == (size > 1, size > 1)
-    assert np.mean([each > 1 for each in joined]) <= 0.025 or size > 1  # 0.2 % at each of five sizes
-
-
-def test_blocks_take_what_is_left_over_and_what_is_equal_or_scarce_is_not_joined() -> None:
-    assert [block_starts(10, 4), block_starts(3, 4)] == [[0, 0, 0, 0, 4, 4, 4, 4, 4, 4], [0, 0, 0]]
-    assert block_size([[1.0] * 50, [0.0] * 50]) == block_size([[1.0]]) == block_size([]) == 1

@@ -181,7 +181,8 @@ def many_words(file: str, entry: str) -> Damage:
 TEBIBYTE = "takes 1,099,511,627,776 bytes"
 BESIDE: list[tuple[Damage, str]] = [
     (text("tokenizer.json", '{"a":' * DEEP), "tokenizer.json is not valid JSON"),
-    *((pipe(name), "missing") for name in ("model.safetensors", "config.json", "tokenizer.json")),
+    *((pipe(name), "missing") for name in ("model.safetensors", "tokenizer.json")),
+    (pipe("config.json"), "config.json is a pipe, a device or a folder"),
     (tebibyte("config.json"), f"config.json {TEBIBYTE}"),
     (tebibyte("tokenizer.json"), f"tokenizer.json {TEBIBYTE}"),
     (tebibyte("additional_chat_templates/other.jinja"), f"additional_chat_templates/other.jinja {TEBIBYTE}"),
