@@ -27,7 +27,7 @@ from q36eval.records import (
     Measurement,
     Schedule,
 )
-from q36eval.stats import loss_limit, point_figures
+from q36eval.stats import loss_limit
 
 Array = NDArray[np.float64]
 LOWER, HIGHER = Direction.LOWER_IS_BETTER, Direction.HIGHER_IS_BETTER
@@ -310,16 +310,21 @@ def _failures(criterion: Criterion, both: int, worse: int, better: int, items: i
 
 
 def documents_measured(criterion: Criterion, draws: Draws, gate: int) -> Measurement:
-    """A divergence, each source's worst one, or where there is a reference a perplexity."""
+    """A divergence, or where there is a reference a perplexity."""
     assert draws.units is not None
-    units, sums = draws.units[gate], draws.branch[gate]
-    reference = None if draws.reference is None else tuple(draws.reference[gate].tolist())
-    estimator: Estimator = "mean" if reference is None else "perplexity"
-    if criterion.metric == "kl_document_max":
-        units, sums, estimator = np.ones_like(units), sums / units, "maximum"
-    columns = {"units": tuple(units.tolist()), "branch": tuple(sums.tolist()), "reference": reference}
-    clusters = Clusters.model_validate(columns | {"errored": (0,) * units.size})
-    return _measured(criterion, estimator, clusters, point_figures(clusters, estimator))
+    units = draws.units[gate]
+    reference = None if draws.reference is None else draws.reference[gate]
+    clusters = Clusters(
+        units=tuple(units.tolist()),
+        branch=tuple(draws.branch[gate].tolist()),
+        reference=None if reference is None else tuple(reference.tolist()),
+        errored=(0,) * units.size,
+    )
+    mean = float(draws.branch[gate].sum() / units.sum())
+    if reference is None:
+        return _measured(criterion, "mean", clusters, (mean, None, mean))
+    theirs = float(reference.sum() / units.sum())
+    return _measured(criterion, "perplexity", clusters, (np.exp(mean), np.exp(theirs), np.exp(mean - theirs)))
 
 
 @cache

@@ -105,9 +105,7 @@ class Asking:
         yield Step("canaries", failures, ProbeName.CANARIES)
         finite = [census(c, 0, tokens) for c in of(ProbeName.KL, "non_finite_tokens")]
         divergences = [documents_measured(c, self.draws[c.id], number) for c in of(ProbeName.KL, "kl_divergence")]
-        tails = of(ProbeName.KL, "kl_document_max")
-        worst = [documents_measured(c, self.draws[c.margin.of or ""], number) for c in tails]
-        yield Step("kl", [*finite, *divergences, *worst], ProbeName.KL)
+        yield Step("kl", [*finite, *divergences], ProbeName.KL)
         yield from self._evals(number, rule)
 
     def _evals(self, number: int, rule: PolicyRule) -> Iterator[Step]:

@@ -46,7 +46,7 @@ def policy_parts(policy: Policy) -> "Iterator[RenderableType]":
     for criterion in criteria:
         if criterion.margin.kind == "max_share":
             least = least_clusters(criterion.margin.value, criterion.confidence)
-            yield f"{unseen_text(least, criterion.confidence)}; {unseen_text(1000, criterion.confidence)}."
+            yield f"{unseen_text(least, criterion.confidence)}."
     shown_at = sorted({f"{100 * criterion.confidence:g} %" for criterion in criteria})
     yield f"Margins are shown at {' or '.join(shown_at)} confidence, one-sided."
     yield from [OTHER_SCHEMES] if any(criterion.margin.schemes for criterion in criteria) else []

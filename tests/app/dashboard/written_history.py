@@ -70,10 +70,6 @@ def evidence(policy: Policy, damage: float, seed: int) -> list[Measurement]:
             sums = 200 * damage * criterion.margin.value * rng.lognormal(-0.5, 1.0, n)
             clusters = Clusters(units=(200,) * n, branch=tuple(map(float, sums)), errored=(0,) * n)
             found.append(measured(probe, metric, slice, clusters, "mean", "nats/token"))
-        elif criterion.margin.kind == "max_share":
-            worst = 0.014 * damage * np.random.default_rng(seed).lognormal(-0.5, 1.0, 246)
-            tail = clusters_of(worst, bounds=(0.0, np.inf))
-            found.append(measured(probe, metric, slice, tail, "maximum", "nats/token"))
         elif metric == "decisive_margin_ratio":
             theirs = np.random.default_rng(seed).lognormal(1.8, 0.4, 250)  # of its own: other draws stay as they are
             ours = theirs * (1 - 0.1 * damage)

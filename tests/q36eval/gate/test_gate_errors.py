@@ -10,7 +10,7 @@ from q36eval.gate import Policy, PolicyRule, decide
 from q36eval.gate.policy_file import read_policy
 from q36eval.records import Measurement, ProbeFailure, ProbeName, Verdict
 from q36eval.stats import _bootstrap
-from tests.q36eval.gate.evidence import shipped_evidence
+from tests.q36eval.gate.evidence import census, divergence, shipped_evidence
 
 POLICY = Path(__file__).parents[3] / "data" / "policies" / "sandbox.yaml"
 STAGES = (ProbeName.WEIGHTS, ProbeName.CANARIES, ProbeName.KL, ProbeName.EVALS)
@@ -43,6 +43,20 @@ def test_an_identical_branch_passes_and_a_ruined_one_fails_before_the_evals(poli
 
 
 @pytest.mark.long
+def test_a_branch_at_its_margin_hardly_ever_passes(policy: Policy) -> None:
+    kept = tuple(each for each in policy.criteria if each.id in ("kl",))
+    alone = policy.model_copy(update={"criteria": kept})
+    (margin,) = (each.margin.value for each in kept if each.id == "kl")
+    rng, sigma, passed = np.random.default_rng(1), 0.9, 0
+    for _ in range(40):
+        per_token = margin * rng.lognormal(-(sigma**2) / 2, sigma, 200)
+        evidence = [census(ProbeName.KL, "non_finite_tokens", 0), divergence(per_token.tolist())]
+        passed += decide(alone, evidence).verdict is Verdict.PASS
+    # 40 gates at 2.5 % hold five or more passes once in 300 times
+    assert passed < 5
+
+
+@pytest.mark.long
 def test_the_shipped_policy_fails_three_margins_worse(policy: Policy, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(_bootstrap, "RESAMPLES", 999)  # coarser p-values, the same test, ten times as fast
     rng = np.random.default_rng(2)
@@ -50,11 +64,8 @@ def test_the_shipped_policy_fails_three_margins_worse(policy: Policy, monkeypatc
     # 20 of 20: at a true rate of 95 % this would be seen in a third of all seeds, so the rate is well above it
     assert all(report.verdict is Verdict.FAIL for report in reports)
     assert all(lane.verdict is Verdict.FAIL for report in reports for lane in report.lanes)
-    means = [r for r in policy.criteria if r.margin.kind not in ("max_count", "max_share")]  # no catastrophe was made
-    blocking = [r.id for r in means if r.tier == "blocking"]
+    blocking = [r.id for r in policy.criteria if r.tier == "blocking" and r.margin.kind != "max_count"]
     shares = {
-        # each by its own evidence: what Holm's correction takes depends on how many others there are
-        i: np.mean([any(c.id == i and c.p_fail <= policy.alpha for c in r.criteria) for r in reports])
-        for i in blocking
+        i: np.mean([any(c.id == i and c.verdict == "FAIL" for c in r.criteria) for r in reports]) for i in blocking
     }
     assert min(shares.values()) >= 0.9, shares
