@@ -302,7 +302,6 @@ def _why_unfit(criterion: Criterion, measurement: Measurement) -> tuple[Reason, 
     if scored < needed:
         whose = "the policy requires" if criterion.min_clusters else "a figure of this kind requires"
         too_few = f"the scored items weigh as {scored} clusters of equal size; {whose} {needed}"
-        too_few += f" ({measurement.note})" if measurement.note else ""
         return Reason("too-few-clusters", too_few), False
     return None
 

@@ -207,3 +207,16 @@ def test_the_upper_level_is_calibrated_to_the_spread_of_what_cannot_be_negative(
         rounded = np.where(lowest == 0.0, below, lowest)
         assert bounds(rounded)[0].shift == bounds(lowest)[0].shift > 0
     assert bounds(np.where(lowest == 0.0, -0.01 * sums.max(), lowest))[0].shift == 0.0
+
+
+@pytest.mark.long
+def test_undeclared_sources_are_the_hole_that_the_docs_name() -> None:
+    """Four hundred lognormal values of mean 1; 20 of each source share 80 % of their variance, and nobody says so."""
+    rng, decided = np.random.default_rng(34), np.zeros(2)
+    for _ in range(300):
+        shared = rng.normal(size=20).repeat(20)
+        values = np.exp(0.8**0.5 * shared + 0.2**0.5 * rng.normal(size=400) - 0.5)
+        test = margin_test(documents(values, [1] * 400), "mean", Limit("max_value", 1.0))
+        decided += (test.p_pass <= 0.025, test.p_fail <= 0.025)
+    passed, failed = decided / 300  # 0.35 and 0.27, each with a standard error of 0.03
+    assert (0.26 < passed < 0.44, 0.18 < failed < 0.36) == (True, True), (passed, failed)
