@@ -25,7 +25,7 @@ def run_finished(run_id: str) -> UsageError:
     """The refusal to resume a run that has ended."""
     return UsageError(
         "run-finished",
-        f"Run {run_id} is finished meanwhile; the same command again writes its reports.",
+        f"Run {run_id} has finished meanwhile; run the same command again to write its reports.",
     )
 
 
