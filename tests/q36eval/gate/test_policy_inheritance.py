@@ -82,8 +82,8 @@ def test_a_shipped_policy_is_extended_by_its_name_from_anywhere_as_in_the_docs(t
     example = tmp_path / "example.yaml"
     example.write_text(page.partition("```yaml\n")[2].partition("```")[0], encoding="utf-8")
     policy = read_policy(example)
-    assert policy.lineage == ("release",)
-    assert "ruler-128k" not in {criterion.id for criterion in policy.criteria}
+    assert policy.lineage == ("standard",)
+    assert "required-structured" not in {criterion.id for criterion in policy.criteria}
 
 
 @pytest.mark.parametrize(("says", "named"), MISTAKES["policies"])
