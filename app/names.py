@@ -134,7 +134,7 @@ def _unknown(text: str, chosen: Family | None) -> UsageError:
     if chosen is None:
         return UsageError(
             "branch-unknown",
-            f"No family is chosen, no shipped family has a branch {text!r}, and there is no such folder; name a folder "
+            f"No family is chosen, no shipped family has a branch {text!r}, and no such folder exists; name a folder "
             f"(./NAME), FAMILY/BRANCH or ORG/NAME.",
         )
     return UsageError(

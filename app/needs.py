@@ -188,7 +188,7 @@ def rows_of(problems: Sequence[Problem], asked: Asked, known: Iterable[Row] = ()
         elif row is not None:
             yield row if not own else replace(row, sentence=f"{row.sentence} {sentence}".strip(), codes=codes)
         elif what != REQUEST or own:
-            yield Row(what, State.UNKNOWN, sentence or "Not looked at: what is missing comes first.", codes=codes)
+            yield Row(what, State.UNKNOWN, sentence or "Not checked yet: fix the missing items first.", codes=codes)
 
 
 def _what(code: str) -> str:
@@ -279,7 +279,7 @@ def _architecture(request: Request) -> _Seen:
     named = []
     for each in _both(request):
         if not each.folder.exists():
-            return State.UNKNOWN, f"It stands in {each.folder}, which is not here."
+            return State.UNKNOWN, f"It is in {each.folder}, which does not exist here."
         check_named(each.folder)
         file = each.folder / "config.json"
         config = open_checkpoint(each.folder).config if is_gguf(each.folder) else read_json(file)

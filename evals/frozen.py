@@ -119,13 +119,13 @@ def read_manifest(folder: Path) -> Manifest:
         if Path(relative).is_absolute() or ".." in Path(relative).parts:
             raise UsageError(
                 "path-outside-folder",
-                f"{path} lists {relative!r}, which lies outside its folder; freeze the data anew.",
+                f"{path} lists {relative!r}, which is outside its folder; freeze the data again.",
             )
     for task in tasks:
         if unlisted := {file for files in task.data.values() for file in files} - set(manifest.files):
             raise UsageError(
                 "frozen-data-unlisted",
-                f"{path} lets {task.name} read {min(unlisted)!r}, which it does not list; freeze anew.",
+                f"{path} lets {task.name} read {min(unlisted)!r}, which it does not list; freeze the data again.",
             )
     return manifest
 
@@ -142,18 +142,18 @@ def verify(folder: Path) -> Manifest:
         if not path.is_file():
             raise UsageError(
                 "frozen-data-incomplete",
-                f"{path} is missing though {MANIFEST} lists it; restore it or freeze the data anew.",
+                f"{path} is missing though {MANIFEST} lists it; restore it or freeze the data again.",
             )
         with path.open("rb") as file:
             if hashlib.file_digest(file, "sha256").hexdigest() != entry.sha256:
                 raise UsageError(
                     "frozen-data-damaged",
-                    f"{path} is not what {MANIFEST} says it was; restore it or freeze the data anew.",
+                    f"{path} differs from its hash in {MANIFEST}; restore it or freeze the data again.",
                 )
     present = {path.relative_to(folder).as_posix() for path in _present(folder)}
     if extra := sorted(present - set(manifest.files)):
         raise UsageError(
             "frozen-data-unlisted",
-            f"{folder / extra[0]} is not listed in {MANIFEST}; remove it or freeze the data anew.",
+            f"{folder / extra[0]} is not listed in {MANIFEST}; remove it or freeze the data again.",
         )
     return manifest

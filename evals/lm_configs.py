@@ -96,7 +96,7 @@ def _unresolved(task: NamedTask) -> dict[str, Any]:
         return dict(load_yaml(task_root() / task.config, resolve_func=False))
     except FileNotFoundError as error:
         raise UsageError(
-            "task-file-missing", f"lm-eval has no task file {task.config} any more; freeze the data anew."
+            "task-file-missing", f"lm-eval has no task file {task.config} any more; freeze the data again."
         ) from error
 
 
@@ -165,7 +165,7 @@ def task_configs(loaded: LoadedSuite, group: TaskGroup, cache_dir: Path) -> Iter
         return
     if group.name not in loaded.manifest.tasks:
         raise UsageError(
-            "frozen-data-incomplete", f"{loaded.data} holds nothing of the group {group.name}; freeze the data anew."
+            "frozen-data-incomplete", f"{loaded.data} has no data of the group {group.name}; freeze it again."
         )
     use_frozen_nltk(loaded.data)
     for task in loaded.manifest.tasks[group.name]:

@@ -163,7 +163,7 @@ class EvalSuite(BaseModel):
     def _datasets_are_sources(self) -> Self:
         for group in self.groups:
             if group.dataset is not None and group.dataset not in self.sources:
-                raise ValueError(f"the group {group.name} names the dataset {group.dataset!r}, which is no source")
+                raise ValueError(f"the group {group.name} names {group.dataset!r}, which is not among its sources")
         return self
 
     @property

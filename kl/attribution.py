@@ -176,7 +176,7 @@ def divergences(engine: Engine, chosen: Sample, reference: Pass, head: OutputHea
         if not bool(figures.finite.all()):
             raise EngineError(
                 "values-not-finite",
-                "A variant of the branch computes values that are no finite numbers; nothing is blamed.",
+                "A variant of the branch computes values that are not finite; no part can be named.",
             )
         sums[key.partition("/")[0]] += float(figures.forward_kl.sum())
     return list(sums.values())

@@ -164,8 +164,8 @@ def cluster_of(named: object, field: str, where: str) -> str:
     if not isinstance(named, str) or not named.strip():
         raise UsageError(
             "corpus-cluster-invalid",
-            f"{where} has {json.dumps(named, default=repr)} for {field!r}, which names a cluster; give it a text that "
-            f"is not empty, or leave it out where the document is independent.",
+            f"{where} has {json.dumps(named, default=repr)} for {field!r}, the name of a cluster; write text that "
+            f"is not empty, or remove it if the document is independent.",
         )
     return named
 

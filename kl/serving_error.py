@@ -128,7 +128,7 @@ def _sum_of(request: ScoreRequest, p: Side, states: Tensor, logits: Callable[[Te
         figures = token_figures(reference, other.to(reference.device), labels[run].to(reference.device))
         if not bool(figures.finite.all()):
             raise EngineError(
-                "values-not-finite", "A deployment computes values that are no finite numbers; no layer is blamed."
+                "values-not-finite", "A deployment computes values that are not finite; no layer can be named."
             )
         total += float(figures.forward_kl.sum())
     return total

@@ -69,7 +69,7 @@ def attribute(
     assert base is not None, "without a pack it is on this machine"
     suite, corpus = texts_of(chosen, suite, corpus, paths)
     if engine.kind == IN_PROCESS and engine.workers is not None:
-        raise UsageError("option-conflict", "Parts are exchanged in one process; leave --workers out.")
+        raise UsageError("option-conflict", "attribute runs in one process; remove --workers.")
     plan = Plan(
         branch=target.folder,
         reference=base.folder,

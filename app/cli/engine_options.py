@@ -20,8 +20,8 @@ WORKERS_OWN = ("cuda", "cuda:0")
 """Devices that each worker has for itself."""
 
 NO_REFERENCE = (
-    "The engine {engine} gives no reference: a server shows no hidden states; capture it in-process (leave "
-    "--engine out) or with --engine vllm."
+    "The engine {engine} cannot capture a reference: a server gives no hidden states. Capture in-process (without "
+    "--engine) or with --engine vllm."
 )
 
 Command = Callable[..., Any]
@@ -149,7 +149,7 @@ def _check_of_reference(options: EngineOptions) -> None:
     for each in fields(EngineOptions):
         if described[each.name].of_branch and getattr(options, each.name) != each.default:
             raise UsageError(
-                "option-conflict", f"The reference is captured without {described[each.name].written}; leave it out."
+                "option-conflict", f"{described[each.name].written} does not apply to the reference; remove it."
             )
 
 

@@ -131,8 +131,8 @@ def _moment(text: str, of_day: time) -> datetime:
 
 def _nothing(history: "History") -> str:
     if history.count_runs() == 0:
-        return "No runs yet; q36eval gate --branch fp8-head makes one."
-    return "No run matches; leave a filter out."
+        return "No runs yet. Start one with q36eval gate --branch NAME."
+    return "No run matches. Remove a filter."
 
 
 def _print(runs: "list[RunSummary]") -> None:

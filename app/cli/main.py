@@ -145,7 +145,7 @@ def _run() -> int:
             return _record_crash(error)
         where = "" if error.filename is None else f"{error.filename}: "
         code = "disk-full" if error.errno in FULL else "disk-failed"
-        sentence = f"{where}{error.strerror or error}; nothing was judged, and what was measured before is kept."
+        sentence = f"{where}{error.strerror or error}; no verdict; earlier measurements are kept."
         return _failed(code, sentence, ExitCode.NOT_MEASURED)
     except Exception as error:
         return _usage_code(error) or _record_crash(error)

@@ -145,10 +145,10 @@ MaxItems = Annotated[
 ]
 OwnCanaries = Annotated[
     Path | None,
-    typer.Option("--canaries", help="Folder of your own canaries, evaluated beside the shipped ones.", metavar="DIR"),
+    typer.Option("--canaries", help="Folder of your own canaries, evaluated with the shipped ones.", metavar="DIR"),
 ]
 DetailsOption = Annotated[
-    bool, typer.Option("--details", help="Print all criteria, why, and what was evaluated, not one screen.")
+    bool, typer.Option("--details", help="Print every criterion with its reason, and what was evaluated.")
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout.")]
 

@@ -65,7 +65,7 @@ def _end(documents: list[dict[str, Any]], *, as_json: bool) -> int:
     if as_json:
         print_json({"plans": documents})
     else:
-        print_plain("Nothing was measured; leave out --plan to begin.")
+        print_plain("Nothing was measured. Remove --plan to start.")
     return int(ExitCode.PASS)
 
 

@@ -24,7 +24,7 @@ OTHER_SCHEMES = (
     "Where nothing is quantized the strictest figure holds; where the weights were not inspected that one must hold "
     "for PASS, and the ceiling be broken for FAIL."
 )
-NOT_MEASURED = "What was not measured never passes: the lane is then INCONCLUSIVE (exit 3), or 4 where a probe crashed."
+NOT_MEASURED = "A missing measurement never passes: the lane is INCONCLUSIVE (exit 3), or exit 4 if a probe crashed."
 
 
 def policy_parts(policy: Policy) -> "Iterator[RenderableType]":
@@ -32,7 +32,7 @@ def policy_parts(policy: Policy) -> "Iterator[RenderableType]":
     made_of = f", made of {' > '.join(policy.lineage)}" if policy.lineage else ""
     yield plain(f"{policy.name}{made_of}: {policy.description}", LONG)
     if policy.purpose == "pre-check":
-        yield "A pre-check: it finds damage. Where it finds nothing it says so (exit 3), and releases nothing."
+        yield "A pre-check finds damage. If it finds none, it exits with 3 and approves no release."
     criteria = with_integrity(policy).criteria
     for tier, heading in (("blocking", "All of this is needed:"), ("advisory", "Shown, never blocking:")):
         chosen = [criterion for criterion in criteria if criterion.tier == tier]
@@ -53,7 +53,7 @@ def policy_parts(policy: Policy) -> "Iterator[RenderableType]":
     yield f"{NOT_MEASURED} Undecided: INCONCLUSIVE (exit 3), which blocks as well."
     yield (
         f"Of branches that lose no more than every margin allows, at most {policy.alpha:.1%} are failed by chance "
-        f"(Holm's correction over all blocking criteria); one counted fault more than allowed fails by itself."
+        f"(Holm's correction over all blocking criteria); one counted fault above its limit fails the branch."
     )
     if policy.max_attempts is not None:
         yield (

@@ -342,7 +342,7 @@ def _floor_parts(measured: "ReferenceFloor") -> Iterator["RenderableType"]:
         if row.skipped is not None:
             yield f"not measured: {row.name} ({row.what}): {row.skipped}"
         elif not row.moved:
-            yield f"did not move: {row.name} is bit-identical here, so it says nothing about the noise"
+            yield f"no effect: {row.name} gives identical bits here, so it shows no noise"
 
 
 def _cells(figures: "FloorFigures") -> tuple[str, ...]:

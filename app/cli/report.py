@@ -64,7 +64,7 @@ def report(
         history = open_history()
         return show_under_policy(history, history.get_run(run), policy, as_json)
     if (details or as_json) and format not in (None, "json" if as_json else None):
-        raise UsageError("option-conflict", "--details and --json are formats of their own; leave --format out.")
+        raise UsageError("option-conflict", "--details and --json are separate formats; remove --format.")
     drawn = details or (format is None and not as_json and sys.stdout.isatty())
     format = "json" if as_json else format or "markdown"
     if into is not None and format != "card":
@@ -102,7 +102,7 @@ def _what_came_after(run: "RunRecord", history: "History") -> str | None:
     try:
         now = Standings(history, today).of((run.family, run.branch))
     except Q36Error as error:  # of another run: this one's report is there all the same
-        note(f"How {run.branch} stands now cannot be told: {error}")
+        note(f"The current state of {run.branch} is unknown: {error}")
         return None
     words = None if now.ships else since_words(run, now)
     if words is None:
@@ -121,7 +121,7 @@ def _put_into(file: Path, card: str) -> None:
     except FileNotFoundError:
         existing = None
     except (OSError, UnicodeDecodeError) as error:
-        why = getattr(error, "strerror", None) or "it is no text in UTF-8"
+        why = getattr(error, "strerror", None) or "it is not UTF-8 text"
         raise UsageError("file-unreadable", f"The model card {file} cannot be read: {why}.") from error
     ends = "\r\n" if existing is not None and "\r\n" in existing else "\n"  # as an editor of that system left it
     text = card if existing is None else update_card(existing.replace(ends, "\n"), card).replace("\n", ends)

@@ -81,9 +81,7 @@ def served(
     from q36eval.served.declared_server import PROMPTS_A_CONVERSATION, Plan
 
     if difference and against is None:
-        raise UsageError(
-            "option-missing", "--difference names what is different about a second server; give its address: --against."
-        )
+        raise UsageError("option-missing", "--difference describes a second server; name its address with --against.")
     server = EngineOptions.read({"kind": "openai", "base_url": base_url, "served_model": served_model})
     check_engine(server)
     paths = Paths.default()

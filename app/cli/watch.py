@@ -124,7 +124,7 @@ def watch(
         try:
             _wait_for(lambda: running.forever(told))
         except Terminated:
-            say(f"{watched.name}: stopped by SIGTERM; what was measured is kept.")
+            say(f"{watched.name}: stopped by SIGTERM; measurements are kept.")
             sys.stdout.flush()
             sys.stderr.flush()
             os._exit(ExitCode.PASS)

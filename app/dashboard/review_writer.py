@@ -27,7 +27,7 @@ def waive(reader: Reader, run: RunRecord, waiver: Waiver, typed: str, reason: st
     """
     owner = writer(typed)
     if not reason.strip():
-        raise UsageError("reason-required", "A waiver needs a reason: whoever reads it later cannot ask the screen.")
+        raise UsageError("reason-required", "A waiver needs a reason for later readers.")
     check_expiry(waiver.expires, today())
     written = waiver.model_copy(update={"owner": owner, "reason": reason.strip()})
     nothing = without_effect(effect_of(reader.history, run, written, today()))

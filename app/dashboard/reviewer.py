@@ -73,7 +73,7 @@ def writer(typed: str) -> str:
         raise UsageError("writing-not-allowed", allowed.why)
     name = (allowed.name or typed).strip()
     if not name:
-        raise UsageError("reviewer-required", "Type your name first: whoever reads this later will ask you.")
+        raise UsageError("reviewer-required", "Type your name first, so that later readers can ask you.")
     if name != line(name) or not any(map(str.isalnum, name)):
         raise UsageError(
             "reviewer-invalid", "Type a name that others can read: letters, without invisible or control characters."

@@ -17,10 +17,10 @@ WORDS = {"checkpoint": "checkpoint", "serving": "engine", "whole": "both", "floo
 AT_FAULT: dict[Fault, str] = {
     "checkpoint": "The checkpoint is at fault: it costs more than {engine} adds.",
     "engine": "The engine is at fault: {engine} adds more than the checkpoint costs.",
-    "alike": "Checkpoint and engine ({engine}) are not told apart: the texts do not show which of them costs more.",
+    "alike": "Checkpoint or engine ({engine}): the texts do not show which of them costs more.",
     "none": "Neither is at fault: the branch by {engine} is as near as two engines are on the reference itself.",
 }
-NOT_TOLD = "Not told apart whether the checkpoint or the engine is at fault: `{command}` does."
+NOT_TOLD = "To see whether the checkpoint or the engine is at fault, run `{command}`."
 BY_ITSELF = "The engine is at fault: what failed asks the same weights twice, and changes how they are served alone."
 
 

@@ -78,7 +78,7 @@ class Effect:
             by = waived[0].waived_by[0]
             return f"{waived[0].name} is waived already, until {by.expires} by {by.owner}"
         if all(one.verdict is CriterionVerdict.NOT_MEASURED for one in open_):
-            return f"{open_[0].name} was not measured {where}, and what was not measured cannot be waived"
+            return f"{open_[0].name} was not measured {where}, and a missing measurement cannot be waived"
         if self.waiver.canary is not None and self.together is None:
             return f"the canary {self.waiver.canary} lost nothing that blocks {where}"
         return f"{open_[0].name} cannot be waived {where}: its faults were not all counted, or the policy forbids it"

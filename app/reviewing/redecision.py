@@ -47,8 +47,8 @@ def decide_again(
     if policy is not None and policy.untitled != own.untitled:
         raise UsageError(
             "run-of-another-policy",
-            f"Run {run.id} was judged by another policy ({own.name}) than this {policy.name}; leave --policy out, or "
-            f"see what this one says of it with `q36eval report {run.id} --policy …`.",
+            f"Run {run.id} was judged by another policy ({own.name}) than this {policy.name}; remove --policy, or "
+            f"apply this one with `q36eval report {run.id} --policy …`.",
         )
     if source is None and run.circumstances is not None and run.circumstances.waivers_from is not None:
         raise UsageError(

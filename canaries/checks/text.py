@@ -243,7 +243,7 @@ def _order_failure(said: list[str], wanted: list[str]) -> Failure:
         message = f"{len(said)} items instead of {len(wanted)}"
         return Failure("ordered_list", "repeated_item", "answer", message)
     at = next(at for at, (a, b) in enumerate(zip(said, wanted, strict=True)) if a != b)
-    message = f"{shown(said[at])} stands where {shown(wanted[at])} belongs"
+    message = f"{shown(said[at])} instead of {shown(wanted[at])}"
     return Failure("ordered_list", "wrong_order", f"item {at + 1}", message)
 
 

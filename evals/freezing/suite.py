@@ -135,7 +135,7 @@ def freeze_suite(
     if not suite.frozen_by_name or len(suite.frozen_by_name) != len(suite.groups):
         raise UsageError(
             "nothing-to-freeze",
-            f"The suite {suite.name} reads data of its own, which ships with it: there is nothing to freeze.",
+            f"The suite {suite.name} ships with its data; there is nothing to freeze.",
         )
     made_from = {"suite_sha256": suite.freezing_sha256, "tokenizer_sha256": _tokenizer_sha256(tokenizer)}
     whole, longest = suite.longest(), suite.longest(context)

@@ -59,7 +59,7 @@ class DeclaredTemplate(Record):
             yield f"the chat template {self.sha256}, declared by {self.by}{source}, is the reference's: nothing changes"
             return
         yield (
-            f"the branch has a chat template of its own, {self.sha256}, declared by {self.by}{source}; the reference's "
+            f"the branch has its own chat template, {self.sha256}, declared by {self.by}{source}; the reference's "
             f"is {self.reference_sha256}"
         )
         yield (

@@ -351,7 +351,7 @@ def install(model: nn.Module, schemes: Mapping[str, ActivationScheme], places: M
         linear = model.get_submodule(name)
         if not isinstance(linear, nn.Linear):
             raise CorruptCheckpointError(
-                "quantization-invalid", f"{stored} is given quantized activations but is no linear layer"
+                "quantization-invalid", f"{stored} has quantized activations but is not a linear layer"
             )
         if type(linear).forward is not nn.Linear.forward:
             raise UsageError(

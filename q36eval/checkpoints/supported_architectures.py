@@ -68,5 +68,5 @@ def _check(config: Mapping[str, Any], path: Path) -> None:
         raise CorruptCheckpointError("config-invalid", f"{path}/config.json names no model_type.")
     unknown = [kind for kind in named if kind not in SUPPORTED]
     if unknown or not named:
-        what = f"model_type {unknown[0]!r}" if unknown else "a model with Python code of its own"
+        what = f"model_type {unknown[0]!r}" if unknown else "a model with its own Python code"
         raise UsageError(UNSUPPORTED, f"{path}: {what} is not supported; supported: {', '.join(SUPPORTED)}.")

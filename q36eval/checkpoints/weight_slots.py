@@ -255,7 +255,7 @@ class Decoder:
             if not good:
                 raise CorruptCheckpointError(
                     "tensor-not-finite",
-                    f"{self.checkpoint.path}: {weight.name}: it holds values that are no finite numbers.",
+                    f"{self.checkpoint.path}: {weight.name}: it holds values that are not finite.",
                 )
 
     def empty(self, names: Iterable[str]) -> None:

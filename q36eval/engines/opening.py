@@ -119,7 +119,7 @@ def _engine_class(settings: EngineOptions) -> type[Engine]:
             sentence = f"The engine {settings.kind} has no {ENGINE_ARG} {name}; {known}."
             raise UsageError("engine-arg-unsupported", sentence)
         why = "" if engine.opens_checkpoints else " What computes there, and on how many GPUs, is the server's."
-        said = f"The engine {settings.kind} has no {described[option.name].written}; leave that option out."
+        said = f"The engine {settings.kind} has no {described[option.name].written}; remove that option."
         raise UsageError("option-unsupported", said + (why if option.name in ("workers", "ray") else ""))
     check_workers(settings)
     return engine

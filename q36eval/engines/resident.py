@@ -318,7 +318,7 @@ class ResidentEngine(BatchedEngine):
             if self.plan.room.placement == LAYERS
             else "; what is scored needs less with --engine-arg placement=layers"
         )
-        return f"{needed} take {takes}, and {there} are left beside the weights on {self.plan.room.device}{placed}"
+        return f"{needed} take {takes}, and {there} are left next to the weights on {self.plan.room.device}{placed}"
 
     def _score_batches(self, requests: list[ScoreRequest]) -> Iterator[list[ScoreRequest]]:
         return scoring_batches(requests, self.plan.score_tokens, self.plan.worth_sharing)

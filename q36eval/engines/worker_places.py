@@ -60,7 +60,7 @@ def check(options: EngineOptions) -> None:
         raise UsageError(
             "option-conflict",
             "placement=layers reads all weights in every pass, so workers would read them once for each part of the "
-            "work; leave out --workers.",
+            "work; remove --workers.",
         )
     if find_spec("ray") is None:
         raise UsageError("package-missing", f"--workers needs Ray, which is not installed here: {EXTRA}")

@@ -46,7 +46,7 @@ def paired_with(measurement: Measurement, other: Measurement, whose: str = "the 
     one. What errored in either run counts as errored, its whole cluster with it. `whose` the other one is, in words.
     """
     if measurement.estimator not in ESTIMATORS:
-        why = f"a {measurement.estimator} cannot be held against {whose}, since it is no sum over clusters"
+        why = f"a {measurement.estimator} cannot be compared with {whose}, since it is not a sum over clusters"
         return Reason("no-sum-over-clusters", why)
     kind = (measurement.estimator, measurement.unit, measurement.direction)
     if kind != (other.estimator, other.unit, other.direction):

@@ -124,7 +124,7 @@ def _refusal(
         return Reason("competence-unknown", "the probe does not report for every item whether the reference solves it")
     planned = competence.planned or competence.items
     if not kept or competence.remaining < rule.min_weight * planned - 1e-9:
-        share = f"{competence.remaining:,} of {planned:,} items lie in families that the reference can do"
+        share = f"{competence.remaining:,} of {planned:,} items are in families that the reference can do"
         required = f"the policy requires {100 * rule.min_weight:.4g} %"
         return Reason("reference-fails", f"{families_words(competence.left_out)}; {share}, and {required}")
     return None

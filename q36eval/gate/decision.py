@@ -206,7 +206,7 @@ def _verdict(
     distance = to_turn(result, verdict) if bound_decides else None
     if verdict is CriterionVerdict.INCONCLUSIVE and criterion.on_inconclusive == "fail":
         verdict, code = CriterionVerdict.FAIL, "not-proven"
-        reason = f"{reason}, and the policy refuses what is not proven"
+        reason = f"{reason}, and the policy fails unproven criteria"
     words = None if result.held is None else held_words(result.held)
     reason = reason if words is None else f"{reason}; {words}"
     update = {"verdict": verdict, "code": code, "reason": reason, "lost_family": lost}

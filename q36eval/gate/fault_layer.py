@@ -20,7 +20,7 @@ CONCLUSIONS: dict[Fault, str] = {
     "checkpoint": "The checkpoint causes more of it than the engine: look at the recipe (attribute without --engine).",
     "engine": "The engine causes more of it than the checkpoint: look at how it is served.",
     "alike": "These texts do not show which of the two causes more of it.",
-    "none": "The whole is no larger than what two engines differ by on the reference itself.",
+    "none": "The total is no larger than the difference of two engines on the reference itself.",
 }
 
 ARITHMETICS: dict[Arithmetic, str] = {

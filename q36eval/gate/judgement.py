@@ -126,7 +126,7 @@ def _together(
     whole = _tested(criterion, measurement, _with_figures(described, measurement), floor)
     if whole.p_pass <= needed:
         return result
-    reason = "it lies inside the margin over the remaining families, but not with the families that dropped out"
+    reason = "it is inside the margin for the remaining families, but not with the families that were left out"
     return _because(result, Reason("inside-margin-in-part", reason), p_pass=whole.p_pass)
 
 
@@ -193,7 +193,7 @@ def _too_few_for_share(criterion: Criterion, measurement: Measurement, test: Mar
     unseen = unseen_share(evaluated, criterion.confidence)
     return Reason(
         "too-few-clusters",
-        f"{evaluated:,} clusters cannot show a share below {unseen:.2%}, even if none lies beyond the threshold; "
+        f"{evaluated:,} clusters cannot show a share below {unseen:.2%}, even if none exceeds the threshold; "
         f"the policy's {criterion.margin.value:.2%} needs {least:,}",
     )
 
@@ -270,7 +270,7 @@ def _why_malformed(criterion: Criterion, measurement: Measurement) -> Reason | N
         if one is not None and other is not None and not np.isclose(one, other, 1e-6, 1e-9, equal_nan=True)
     ]
     if differing or measurement.counts != clusters.counts():
-        said = f"it states {', '.join(differing) or 'other numbers of items'}, and its clusters add up otherwise"
+        said = f"it states {', '.join(differing) or 'other numbers of items'}, and its clusters have another total"
         return Reason("evidence-malformed", said)
     divergence = estimator == "mean" and metric_of(criterion.probe, criterion.metric).floor_unit == "nats/token"
     sums = zip(clusters.units, clusters.branch, clusters.reference or clusters.branch, strict=True)
@@ -301,7 +301,7 @@ def _why_unfit(criterion: Criterion, measurement: Measurement) -> tuple[Reason, 
     scored = effective_clusters(measurement.clusters.units)
     if scored < needed:
         whose = "the policy requires" if criterion.min_clusters else "a figure of this kind requires"
-        too_few = f"the scored items weigh as {scored} clusters of equal size; {whose} {needed}"
+        too_few = f"the scored items count as {scored} equal clusters; {whose} {needed}"
         return Reason("too-few-clusters", too_few), False
     return None
 

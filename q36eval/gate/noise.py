@@ -83,8 +83,8 @@ def below_floor(criterion: Criterion, floor: NoiseFloor | None) -> Reason | None
     unit = floor_unit(criterion.metric)
     return Reason(
         "below-noise-floor",
-        f"its margin of {_words(criterion, limit)} lies below the noise floor of {floor.loss:.3g} {unit}, which is "
-        f"what the reference loses against itself ({floor.source})",
+        f"its margin of {_words(criterion, limit)} is below the noise floor of {floor.loss:.3g} {unit}, "
+        f"the reference's difference from itself ({floor.source})",
     )
 
 

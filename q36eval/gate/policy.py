@@ -61,8 +61,8 @@ class SchemeFigure(PolicyModel):
         description="As inspection finds it, such as NVFP4, FP8_BLOCK, W4A16; or exactly a mixture of them, "
         "NVFP4 + FP8_BLOCK. A mixture without a figure takes the strictest of its parts'.",
     )
-    value: Number = Field(description="In the terms of the margin; never beyond its value, the ceiling.")
-    source: str = Field(min_length=1, description="Where the figure comes from; one that is changed brings its own.")
+    value: Number = Field(description="In the margin's unit; never beyond its value, the ceiling.")
+    source: str = Field(min_length=1, description="Where the figure comes from; a changed figure needs a new source.")
 
     @field_validator("scheme")
     @classmethod
@@ -80,7 +80,7 @@ class Margin(PolicyModel):
     """
 
     kind: MarginKind = Field(
-        description="max_value: the figure itself. max_increase: so much worse than the baseline. min_recovery: "
+        description="max_value: the figure itself. max_increase: the loss against the baseline. min_recovery: "
         "branch / baseline of a score. min_retention: perplexity of the baseline / of the branch. max_count: how "
         "many may be counted. max_share: which share of the independent clusters may lie beyond a threshold."
     )
@@ -89,18 +89,18 @@ class Margin(PolicyModel):
         default="reference",
         description="The baseline: the reference (default), or the run that the branch was last blessed with.",
     )
-    source: str = Field(min_length=1, description="Where the value comes from; a value that is changed brings its own.")
+    source: str = Field(min_length=1, description="Where the value comes from; a changed value needs a new source.")
     beyond: Number | None = Field(
-        default=None, gt=0, exclude_if=is_absent, description="Of max_share: the threshold, in nats per token or unit."
+        default=None, gt=0, exclude_if=is_absent, description="For max_share: the threshold, in nats per token or unit."
     )
     beyond_margins: Number | None = Field(
         default=None,
         gt=0,
         exclude_if=is_absent,
-        description="Of max_share: the threshold as so many margins of the criterion `of`.",
+        description="For max_share: the threshold, as a multiple of the margin of criterion `of`.",
     )
     of: CriterionId | None = Field(
-        default=None, exclude_if=is_absent, description="The criterion whose margin `beyond_margins` counts in."
+        default=None, exclude_if=is_absent, description="The criterion whose margin is multiplied."
     )
     schemes: tuple[SchemeFigure, ...] = Field(
         default=(),
@@ -112,7 +112,7 @@ class Margin(PolicyModel):
     @model_validator(mode="after")
     def _names_its_threshold(self) -> "Margin":
         if (self.beyond_margins is None) != (self.of is None):
-            raise ValueError("beyond_margins and of go together: so many margins of which criterion")
+            raise ValueError("beyond_margins and of go together: name both the multiple and the criterion")
         named = self.beyond is not None or self.of is not None
         if self.kind == "max_share" and not named:
             raise ValueError("a max_share margin names a threshold: beyond, or beyond_margins and of")
@@ -171,19 +171,19 @@ class Informative(PolicyModel):
     """
 
     min_items: Whole = Field(
-        default=5, ge=1, description="The least items of a family that the reference answers right; 5."
+        default=5, ge=1, description="The fewest items of a family that the reference must answer right; 5."
     )
     min_share: Number = Field(
         default=0.5,
         gt=0,
         le=1,
-        description="The least share of a family's items that it answers right, above chance; 0.5.",
+        description="The smallest share of a family's items that it must answer right, above chance; 0.5.",
     )
     min_weight: Number = Field(
         default=0.8,
         gt=0,
         le=1,
-        description="The least share of all items that lie in the families that remain; 0.8.",
+        description="The smallest share of all items in the remaining families; 0.8.",
     )
 
 
@@ -226,18 +226,18 @@ class Criterion(Named, PolicyModel):
     )
     probe: ProbeName = Field(description="The probe that measures it.")
     metric: str = Field(min_length=1, description="The measurement, as `q36eval history show` names it.")
-    slice: str = Field(default="all", description="The part of what was asked; all by default.")
+    slice: str = Field(default="all", description="The part of the items, such as a task; all by default.")
     margin: Margin
-    lanes: tuple[Lane, ...] = Field(min_length=1, description="The kinds of use that it is judged for.")
+    lanes: tuple[Lane, ...] = Field(min_length=1, description="The lanes that it is judged for.")
     tier: Literal["blocking", "advisory"] = Field(
-        default="blocking", description="Whether it decides (default), or is shown beside it."
+        default="blocking", description="Whether it decides (default) or is only shown."
     )
     confidence: Number = Field(
         default=0.975, gt=0.5, lt=1, description="One-sided, of the bound that must lie inside the margin; 0.975."
     )
-    min_scored: Whole = Field(default=1, ge=1, description="The least items to judge on.")
+    min_scored: Whole = Field(default=1, ge=1, description="The fewest scored items to judge on.")
     min_clusters: Whole | None = Field(
-        default=None, ge=1, description="The least independent clusters (documents, draws), counted by weight."
+        default=None, ge=1, description="The fewest independent clusters (documents, draws), counted by weight."
     )
     informative: Informative | None = Field(
         default=None,
@@ -245,7 +245,7 @@ class Criterion(Named, PolicyModel):
         description="What the reference must be able to do; for margins max_increase and min_recovery alone.",
     )
     estimand: Literal["population"] = Field(
-        default="population", description="What a figure is of: the population that its items stand for."
+        default="population", description="The figure describes the population that its items are drawn from."
     )
     looks_share: Number = Field(
         default=0.2, gt=0, le=1, description="Share of the error rate that pays for stopping at any look; 0.2."
@@ -258,9 +258,9 @@ class Criterion(Named, PolicyModel):
         "for the planned end.",
     )
     on_inconclusive: Literal["inconclusive", "fail"] = Field(
-        default="inconclusive", description="What it is where the evidence does not decide."
+        default="inconclusive", description="The verdict if the evidence does not decide."
     )
-    waivable: bool = Field(default=True, description="Whether a reviewer may excuse it; true by default.")
+    waivable: bool = Field(default=True, description="Whether a waiver may excuse it; true by default.")
     where_able: bool = Field(
         default=False,
         exclude_if=is_absent,
@@ -270,9 +270,9 @@ class Criterion(Named, PolicyModel):
     each_family: bool = Field(
         default=False,
         exclude_if=is_absent,
-        description="Fail it also where one family of items alone is proven beyond the margin.",
+        description="Fail it also if one family of items alone is shown to exceed the margin.",
     )
-    note: str = Field(default="", description="For whoever reads it.")
+    note: str = Field(default="", description="A note for readers.")
 
     @property
     def look_shares(self) -> LookShares:

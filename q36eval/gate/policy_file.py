@@ -334,7 +334,7 @@ def _unsourced_schemes(place: str, inherited: Mapping[str, Any], change: Mapping
         if new.get("source", old["source"]) == old["source"]:
             yield (
                 f"{place}.margin.schemes[{number}]: criterion {change['id']!r} changes its inherited figure for "
-                f"{old['scheme']} from {old['value']} to {new['value']}, so it must bring a source of its own"
+                f"{old['scheme']} from {old['value']} to {new['value']}, so it needs its own source"
             )
 
 
@@ -347,4 +347,4 @@ def _dropping(base: Policy | None, drop: Sequence[str], criteria: Sequence[Mappi
         if base is not None and name not in known:
             yield f"drop[{number}]: {base.name} has no criterion {name!r}; it has {', '.join(known)}"
         elif name in {criterion["id"] for criterion in criteria}:
-            yield f"drop[{number}]: criterion {name!r} is dropped and given anew; do one of the two"
+            yield f"drop[{number}]: criterion {name!r} is both dropped and defined; remove one of the two"

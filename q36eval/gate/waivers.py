@@ -119,11 +119,11 @@ def _notes(
             continue
         unfinished = evidence.unfinished(criterion)
         if result.verdict in UNMEASURED:
-            yield f"{subject} has no effect on {criterion.id}: what was not measured cannot be waived"
+            yield f"{subject} has no effect on {criterion.id}: a missing measurement cannot be waived"
         elif unfinished is not None:
             yield f"{subject} has no effect on {criterion.id}: the count was not finished ({unfinished})"
         elif result.verdict is not CriterionVerdict.PASS:
-            yield f"{subject} does not excuse {criterion.id}: what is not of that canary does not pass either"
+            yield f"{subject} does not excuse {criterion.id}: it does not pass without that canary either"
 
 
 def _nothing_named(waiver: Waiver, policy: Policy) -> str:

@@ -36,9 +36,7 @@ POSTGRESQL = "postgresql+psycopg"
 
 INSTALL = 'A history in PostgreSQL needs the "postgres" extra; install it with: pip install "q36eval[postgres]".'
 
-CHANGED = (
-    "another version of q36eval may have changed it meanwhile; start again with that one, what was written is kept"
-)
+CHANGED = "another version of q36eval may have changed it; use that version. Everything written is kept"
 
 REMEDIES = {
     "full": "make room; everything written before is kept",

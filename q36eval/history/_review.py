@@ -135,8 +135,8 @@ class Review(Runs):
             if standing is not None:
                 raise UsageError(
                     "waiver-exists",
-                    f"Waiver {standing.id} of {waiver.scope} by {standing.owner} stands until {standing.expires} "
-                    f"already; revoke it, or write one that ends later.",
+                    f"Waiver {standing.id} of {waiver.scope} by {standing.owner} is in force until {standing.expires}"
+                    f"; revoke it, or write one that ends later.",
                 )
             number = connection.execute(insert(tables.waivers).values(**row)).inserted_primary_key
             assert number is not None, "a row that was inserted has a key"
@@ -191,7 +191,7 @@ class Review(Runs):
             # whoever signs the same run waits here, so that nobody signs twice
             connection.execute(select(tables.runs.c.id).where(tables.runs.c.id == run_id).with_for_update())
             if connection.execute(same).first() is not None:
-                raise UsageError("sign-off-exists", f"{sign_off.owner} has signed run {run_id} as it stands before.")
+                raise UsageError("sign-off-exists", f"{sign_off.owner} has already signed this report of run {run_id}.")
             connection.execute(insert(tables.sign_offs).values(**row))
 
     def sign_offs(self, run_id: str) -> list[SignOff]:

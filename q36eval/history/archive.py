@@ -120,7 +120,7 @@ class Reader:
         self.file, self._zip = file, archive
         self._check_claims()
         if archive.namelist().count(MANIFEST) != 1:
-            raise self._refused("it is no archive of runs")
+            raise self._refused("it is not an archive of runs")
         manifest = self._record(MANIFEST, Manifest)
         if manifest.version != VERSION:
             remedy = "upgrade q36eval" if manifest.version > VERSION else "export the runs again"
@@ -206,7 +206,7 @@ def reading(file: Path) -> Iterator[Reader]:
         UsageError: there is no such file, or it is none that can be imported.
     """
     if file.exists() and not file.is_file():  # a pipe would be waited for, for ever
-        raise UsageError("file-not-regular", f"The archive {file} cannot be imported: it is no file.")
+        raise UsageError("file-not-regular", f"The archive {file} cannot be imported: it is not a file.")
     try:
         archive = zipfile.ZipFile(file)
     except OSError as error:

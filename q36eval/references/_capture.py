@@ -157,7 +157,7 @@ class Capture(Mapping[str, Digest]):
 
     @property
     def _remedy(self) -> str:
-        return f"copy the pack again, or delete {self.folder} and capture it anew."
+        return f"copy the pack again, or delete {self.folder} and capture it again."
 
     def __getitem__(self, item_key: str) -> Digest:
         shared = self.shared if self.has_shared else {}

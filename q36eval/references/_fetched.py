@@ -136,7 +136,7 @@ def _small_files(system: Any, root: str, address: str) -> dict[str, bytes]:
     for name in wanted:
         if system.size(prefix + name) > LARGEST_SMALL_BYTES:
             raise UsageError(
-                "not-a-pack", f"{address} holds {name} of more than {LARGEST_SMALL_BYTES:,} bytes; it is no pack."
+                "not-a-pack", f"{address} holds {name} of more than {LARGEST_SMALL_BYTES:,} bytes; it is not a pack."
             )
         kept[name] = system.cat_file(prefix + name)
     return kept
@@ -160,7 +160,7 @@ def _manifests(small: Mapping[str, bytes], address: str) -> dict[str, Manifest]:
 
 
 def _changed(named: str) -> UsageError:
-    return UsageError("pack-damaged", f"{named} is not what was captured; copy the pack there again.")
+    return UsageError("pack-damaged", f"{named} differs from the captured file; copy the pack there again.")
 
 
 def _fetch_file(system: Any, source: str, path: Path, entry: FileEntry, named: str) -> None:

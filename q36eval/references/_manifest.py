@@ -117,7 +117,7 @@ def load_manifest(folder: Path) -> Manifest | None:
         return None
     faults = _faults(folder, manifest, hashed=False)
     if faults:
-        raise UsageError("pack-damaged", f"{faults[0]}; copy the pack again, or delete {folder} and capture it anew.")
+        raise UsageError("pack-damaged", f"{faults[0]}; copy the pack again, or delete {folder} and capture it again.")
     return manifest
 
 
@@ -168,4 +168,4 @@ def _faults(folder: Path, manifest: Manifest, hashed: bool) -> list[str]:
 
 def _unreadable(path: Path, error: Exception) -> str:
     detail = error.strerror if isinstance(error, OSError) else "it is not what this version writes"
-    return f"{path} cannot be read ({detail}); copy the pack again, or delete {path.parent} and capture it anew."
+    return f"{path} cannot be read ({detail}); copy the pack again, or delete {path.parent} and capture it again."

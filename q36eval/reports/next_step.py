@@ -75,17 +75,13 @@ def _steps(report: GateReport, run: "RunRecord", since: Since) -> Iterator[NextS
     if since.signed_by and waits_for_signature(report):
         yield NextStep(_decide_again(run), f"decides it with the signature of {', '.join(since.signed_by)}")
     elif report.awaiting_sign_off:
-        yield NextStep(
-            f"q36eval review sign-off {run.id} --owner NAME --reason WHY", "a reviewer signs this very report"
-        )
+        yield NextStep(f"q36eval review sign-off {run.id} --owner NAME --reason WHY", "a reviewer signs this report")
     if report.verdict is Verdict.FAIL:
         yield from _after_fail(report, run)
     elif report.exit_code == ExitCode.NOT_MEASURED:
-        yield NextStep(
-            f"q36eval gate {branch_option(run)}", "measure again, once what kept the engine from it is mended"
-        )
+        yield NextStep(f"q36eval gate {branch_option(run)}", "measure again after fixing the engine")
     elif report.nothing_found:
-        why = "a pre-check releases nothing: this measures what a release takes"
+        why = "a pre-check approves no release; this gate can"
         yield NextStep(f"q36eval gate {branch_option(run)} --suite release", why)
     elif report.verdict is Verdict.INCONCLUSIVE:
         yield from _after_inconclusive(report, run, since)
@@ -96,12 +92,12 @@ def _steps(report: GateReport, run: "RunRecord", since: Since) -> Iterator[NextS
             yield NextStep(f"q36eval gate {branch_option(run)}", why)
         ships = no_release_text(report, run) is None
         if not ships:
-            why = "by the family's own policy, against its reference: whether it may ship"
+            why = "judges by the family's policy and reference whether it may ship"
             yield NextStep(f"q36eval gate {branch_option(run)}", why)
         if since.blessed:
-            yield NextStep(f"q36eval drift {_in_history(run)}", "this run is blessed: says what moved since")
+            yield NextStep(f"q36eval drift {_in_history(run)}", "this run is blessed: shows what changed since")
         else:
-            why = "accept it as what drift is measured from"
+            why = "accept it as the baseline for drift"
             yield NextStep(f"q36eval review bless {run.id} --owner NAME --reason WHY", why)
         if ships:
             yield NextStep(f"q36eval report {run.id} --format card", "the figures for its model card")
@@ -115,15 +111,15 @@ def _of_server(report: GateReport, run: "RunRecord") -> NextStep:
             return NextStep("q36eval gate --branch BRANCH --engine openai --base-url URL", "judges what is served now")
         return NextStep("q36eval history list", "shows the rounds before and after")
     if report.verdict is Verdict.PASS:
-        why = "whether it may ship: its answers beside the reference's"
+        why = "judges whether it may ship, against the reference"
         return NextStep(f"q36eval gate {branch} --engine openai --base-url URL", why)
     asked = run.provenance.get("served", {})
     against = " --against URL" if "second_endpoint" in asked else ""
     if asked.get("items", MOST_PROMPTS) < MOST_PROMPTS and _undecided_alone(report):
-        why = "asks more prompts: these leave open on which side of its margin it lies"
+        why = "evaluates more prompts: these did not decide"
         more = min(2 * asked["items"], MOST_PROMPTS)
         return NextStep(f"q36eval served {branch} --base-url URL{against} --items {more}", why)
-    why = "asks again, once the server is mended" if report.verdict is Verdict.FAIL else "asks again, once it can"
+    why = "repeat after a fix of the server" if report.verdict is Verdict.FAIL else "repeat later"
     return NextStep(f"q36eval served {branch} --base-url URL{against}", why)
 
 
@@ -149,7 +145,7 @@ def _after_fail(report: GateReport, run: "RunRecord") -> Iterator[NextStep]:
         yield NextStep(PAGES, "shows its answers next to the reference's")
     packed = "reference_pack" in run.provenance.get(OPTIONS, ())  # a pack holds answers, not weights
     if probes & {ProbeName.KL, ProbeName.EVALS, ProbeName.CANARIES} and not packed:
-        yield NextStep(f"q36eval attribute {branch_option(run)}", "says which tensors cost the quality")
+        yield NextStep(f"q36eval attribute {branch_option(run)}", "shows which tensors cost the quality")
     if stopped_early(report) and INTEGRITY not in metrics:  # else nothing more can be evaluated
         can = bool(failed) and all(_may_be_waived(result, run) for result in failed)
         why = "a waiver needs the full record, and" if can else "for the full record:"
@@ -197,7 +193,7 @@ def _after_inconclusive(report: GateReport, run: "RunRecord", since: Since) -> I
     open_ = decided_by(report)
     if any(result.anomalous for result in open_):
         if not since.signed_by:
-            signs = "a reviewer accepts the gain, having looked at why the branch beats its reference"
+            signs = "a reviewer accepts the gain after finding its reason"
             yield NextStep(f"q36eval review sign-off {run.id} --owner NAME --reason WHY", signs)
             yield NextStep(_decide_again(run), "decides it again")
         open_ = tuple(result for result in open_ if not result.anomalous)

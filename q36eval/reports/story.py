@@ -171,8 +171,8 @@ def help_text(result: CriterionResult) -> str | None:
     if result.waived or result.tier != "blocking" or times is None:
         return None
     if math.isinf(times):
-        return "at the loss found no number of items passes"
-    return f"about {max(1.1, times):.2g} times the items would pass 4 times in 5 at the loss found"
+        return "at the measured loss, no number of items passes"
+    return f"about {max(1.1, times):.2g} times the items would pass 4 times in 5 at the measured loss"
 
 
 def helping(report: GateReport) -> list[tuple[CriterionResult, str]]:
@@ -195,7 +195,7 @@ def notes(report: GateReport, run: "RunRecord | None") -> tuple[str, ...]:
     unjudged = () if run is None else recorded_not_judged(run.provenance)
     awaits = awaited if report.awaiting_sign_off else ()
     better = (
-        f"{result.heading}: better than the reference's, over the whole interval"
+        f"{result.heading}: better than the reference over the whole interval"
         for result in report.criteria
         if result.loss_interval is not None and result.loss_interval.upper < 0 and not result.anomalous
     )
@@ -242,8 +242,8 @@ def attempts_text(attempts: Attempts) -> tuple[str, ...]:
     if attempts.unfinished:
         named = ", ".join(reversed(attempts.unfinished[-EARLIER_SHOWN:]))
         sentences.append(
-            f"begun before and left without a verdict, {_times(len(attempts.unfinished))}: {named}; whoever saw such a "
-            "gate go badly and ended it tried once more than is counted here"
+            f"started earlier without a verdict, {_times(len(attempts.unfinished))}: {named}; a gate stopped because "
+            "it went badly is an attempt that is not counted"
         )
     if attempts.too_many:
         sentences.append(
@@ -282,7 +282,7 @@ def _chance_text(attempts: Attempts) -> str:
         )
     return (
         f"with this one they rest on {_sets(attempts.answer_sets)}: a branch just at a margin passes one gate at most "
-        f"{each} of the time, and at least one of so many over other items {attempts.false_pass_any:.1%} (over the "
+        f"{each} of the time, and at least one of that many with new items {attempts.false_pass_any:.1%} (with the "
         "same items less)"
     )
 

@@ -169,7 +169,7 @@ class Running:
             return None
         if self._incomparable(identity) or self.generates is None:
             return None
-        self.progress.stage("preparing what is asked", 1)
+        self.progress.stage("preparing the prompts", 1)
         try:
             whole = plan_once(self.probes, reference.tokenizer(), self.sink)
         except TemplateLimitError as error:

@@ -259,5 +259,5 @@ def _check_tokens(capture: Capture, items: Sequence[WorkItem]) -> None:
         raise UsageError(
             "capture-tokens-differ",
             f"The capture {capture.folder} holds {len(others)} of {len(items)} items in other tokens than they have "
-            f"here; delete it and capture anew with the libraries of this machine, or use those it was made with.",
+            f"here; delete it and capture again with this machine's libraries, or use the original ones.",
         )

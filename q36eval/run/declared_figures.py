@@ -191,7 +191,7 @@ def _unjudgeable(criterion: Criterion, figure: DeclaredFigure) -> str | None:
     """Why no value whatever of that figure could make the criterion PASS; None where some could."""
     margin, metric, judged = criterion.margin, criterion.metric, figure.metric
     if judged.estimator == "derived":
-        return f"{metric} is computed from another measurement and no evidence of its own; judge that one"
+        return f"{metric} is computed from another measurement; judge that one instead"
     if judged.estimator not in ESTIMATORS_OF_KIND[margin.kind]:
         wrong_way = {HIGHER: ("max_value", "max_count"), LOWER: ("min_recovery",)}.get(judged.direction, ())
         fitting = [kind for kind, known in ESTIMATORS_OF_KIND.items() if judged.estimator in known]
@@ -200,13 +200,13 @@ def _unjudgeable(criterion: Criterion, figure: DeclaredFigure) -> str | None:
     if margin.kind == "max_value" and judged.direction is HIGHER:
         return f"of {metric} higher is better, and a max_value margin requires less of it"
     if margin.kind == "max_count" and judged.direction is HIGHER:
-        return f"of {metric} more is no fault, and a max_count margin counts faults"
+        return f"more of {metric} is not a fault, and a max_count margin counts faults"
     if margin.kind == "min_recovery" and judged.direction is LOWER:
         return f"of {metric} lower is better, so nothing is recovered"
     if margin.kind == "min_recovery" and judged.estimator == "paired_mean" and not judged.bounded:
         return f"{metric} has no bounds, so its recovery has no test; use max_increase"
     if judged.estimator == "maximum" and margin.kind != "max_share":
-        return f"the greatest of what was seen bounds nothing from above: {metric} can FAIL and never PASS"
+        return f"a maximum has no upper bound: {metric} can FAIL but never PASS"
     return None
 
 

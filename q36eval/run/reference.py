@@ -144,7 +144,7 @@ def reference_of(request: Request, paths: Paths) -> Reference:
         return packed_reference(request.reference_pack, request.branch.folder, request.reference, request.family)
     if request.reference is None:
         raise UsageError(
-            "reference-required", "There is no reference: name its checkpoint, or a pack that was captured from it."
+            "reference-required", "No reference is named: name its checkpoint, or a pack captured from it."
         )
     return local_reference(request.reference.folder, paths.captures, request.engine)
 

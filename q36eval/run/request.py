@@ -33,8 +33,8 @@ def another_request(run_id: str, branch: str) -> UsageError:
     """The refusal to resume a run with options that are not its own."""
     return UsageError(
         "run-of-another-request",
-        f"Run {run_id} was made for another request of {branch} (branch, family, suite or policy differ); leave the "
-        f"options out, repeat them, or start a new run.",
+        f"Run {run_id} of {branch} had other options (branch, family, suite or policy differ); remove "
+        f"these options, repeat the original ones, or start a new run.",
     )
 
 

@@ -116,7 +116,7 @@ def measure_served_branch(request: ServedRequest, sink: Sink, progress: Progress
         UsageError, EngineError: as `Endpoint.load`.
     """
     if request.engine.kind != OPENAI:
-        reason = f"the engine {request.engine.kind} is no endpoint; gate the branch as it is served (--engine openai)"
+        reason = f"the engine {request.engine.kind} is not a server; gate the served branch with --engine openai"
         sink.add_failure(ProbeFailure(probe=ProbeName.SERVED, reason=reason, kind="skipped"))
         return []
     endpoint = Endpoint.load(request.engine.of(request.folder))

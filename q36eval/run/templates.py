@@ -98,7 +98,7 @@ def packed_templates(pack: "Pack") -> dict[str, str]:
         raise UsageError(
             "pack-lacks-template",
             f"The reference pack {pack.folder} does not hold the chat template that its prompts were written with "
-            f"({file.name}), which a branch with one of its own is compared with; capture the pack again, or name the "
+            f"({file.name}), needed to compare a branch with its own template; capture the pack again, or name the "
             f"reference's folder with --reference.",
         ) from error
     return templates

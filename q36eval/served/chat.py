@@ -145,7 +145,7 @@ def prompts_measured(asked_for: Sequence[Asked]) -> Measurement:
 def parser_measured(asked_for: Sequence[Asked]) -> Iterator[Measurement]:
     """What the parser does wrong to right texts, kind by kind."""
     unknown = sum(each.error is None and each.wrote is None for each in asked_for)
-    apart = f"; of {unknown} answers without token ids model and parser are not told apart" if unknown else ""
+    apart = f"; {unknown} answers have no token ids, so model and parser cannot be separated" if unknown else ""
     for kind, words in KINDS.items():
         judged = [each for each in asked_for if _judges(each, kind)]
         faults = [f"{each.prompt.name}: {each.faults[kind]}" for each in judged if kind in each.faults]

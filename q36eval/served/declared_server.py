@@ -25,7 +25,7 @@ FaultKind = Literal["arguments", "calls", "thought", "content", "tags", "finish"
 KINDS: dict[FaultKind, str] = {
     "arguments": "arguments of tool calls are not those that the model wrote",
     "calls": "tool calls are lost, made up or renamed",
-    "thought": "reasoning and answer are not told apart as the model did",
+    "thought": "reasoning and answer are split at another place than by the model",
     "content": "the answer's text is lost or changed",
     "tags": "marks of the template or of tool calls are in the answer's text",
     "finish": "the finish reason does not say that tools are called",

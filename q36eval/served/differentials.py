@@ -95,7 +95,7 @@ def counted(endpoint: Endpoint, prompt: Prompt, salt: str) -> "Continuation | st
     if after is None:
         return answer
     if after.queries - before.queries > len(prompt.token_ids):  # the counters are the whole server's
-        return "others asked the server meanwhile, so its counters do not tell what was found of this prompt"
+        return "other clients used the server meanwhile, so its counters do not show this prompt's cache hits"
     return replace(answer, cached_tokens=int(after.hits - before.hits))
 
 
@@ -131,7 +131,7 @@ def told_apart(endpoint: Endpoint, items: list[Compared]) -> list[Compared]:
     differ = sum(item.changed is not None for item in items)
     if differ and not endpoint.gives_log_probs:
         raise CannotBeMeasuredError(
-            f"{differ} of {len(items)} answers differ, and without log-probabilities near ties are not told from faults"
+            f"{differ} of {len(items)} answers differ, and without log-probabilities near ties look like faults"
         )
     return items
 

@@ -36,10 +36,10 @@ def _drafted(endpoint: Endpoint, prompt: Prompt) -> "DraftCounts | str":
     if isinstance(answer, str):
         return answer
     if before is None or after is None:
-        return "the server did not tell its counters of drafts"
+        return "the server did not report its draft counters"
     rose = after.since(before)
     if rose.drafts > prompt.budget:  # each draft gives a token at least
-        return "others asked the server meanwhile, so its counters do not tell what was drafted for this prompt"
+        return "other clients used the server meanwhile, so its counters do not show this prompt's drafts"
     return rose if 0 <= rose.accepted <= rose.drafted else "the server's counters of drafts contradict themselves"
 
 

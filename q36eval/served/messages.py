@@ -124,7 +124,7 @@ def _call_faults(
     elif not same_calls(answer, tools, as_served):
         yield "arguments", f"arguments {' '.join(str(text) for _, text in message.calls)!r:.60}"
     if served and message.finish not in ("tool_calls", "length"):
-        yield "finish", f"finish reason {message.finish} beside {len(served)} calls"
+        yield "finish", f"finish reason {message.finish} with {len(served)} calls"
 
 
 def raw_calls(raw: str, tools: Sequence[dict[str, Any]], *, thinking: bool) -> list[tuple[str | None, Any]]:

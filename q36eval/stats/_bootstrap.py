@@ -281,6 +281,6 @@ def why_untrusted(clusters: Clusters, estimator: Estimator, upper: float, limit:
     return Reason(
         "heavy-tail",
         f"the tail of the {int(scored.sum())} clusters is heavy (Hill's estimate {weight:.2f}, from {HEAVY} on), so "
-        f"a bound from them misses more often than it says, and this one lies within {ROOM:.0%} of the margin; more "
+        f"a bound from them misses more often than stated, and this one is within {ROOM:.0%} of the margin; more "
         f"clusters would decide it",
     )

@@ -201,7 +201,7 @@ def abandoned(state: State, at: datetime) -> tuple[State, list[Event]]:
     if state.incident is None:
         return state, []
     kind = EventKind.DISMISSED if state.incident.confirmed is None else EventKind.CLOSED
-    words = "a new baseline was begun; whether what was lost is as before was not measured"
+    words = "a new baseline was started; it was not measured whether the losses continue"
     return _happened(state.model_copy(update={"incident": None}), kind, at, words, state.incident.id, {})
 
 
@@ -229,7 +229,7 @@ def _calibrated(
             quiet[name] = share
     detectors = {name: NOTHING for name in quiet if name != PROMPTS}
     wrong = [name for name, right in prompts.items() if not right]
-    words = f"the baseline stands after {state.rounds} rounds"
+    words = f"the baseline is complete after {state.rounds} rounds"
     words += f"; required prompts that it answers wrong are not watched: {', '.join(wrong)}" if wrong else ""
     figures = {"quiet": quiet, "tolerance_nats": tolerance(state, alarm), "prompts": len(prompts) - len(wrong)}
     update = {"phase": Phase.QUIET, "quiet": quiet, "detectors": detectors}
@@ -298,12 +298,12 @@ def _followed(
     if incident.confirmed is None and combined >= -math.log(alarm.false_confirmations):
         incident = incident.model_copy(update={"confirmed": at})
         state = state.model_copy(update={"phase": Phase.CONFIRMED, "incident": incident})
-        words = f"{_losses(items)}; in later rounds fresh items are lost as well, beyond what is quiet"
+        words = f"{_losses(items)}; new items of later rounds are lost too, more than in calibration"
         return _happened(state, EventKind.CONFIRMED, at, words, incident.id, figures)
     if not _recovered(incident, alarm):
         return state, []
     was = incident.confirmed is not None
-    words = f"for {incident.rounds} rounds since it was opened, the newest show what was lost as it was before"
+    words = f"for {incident.rounds} rounds since it opened, the newest with losses as rare as before"
     calm = {name: NOTHING for name in state.quiet if name != PROMPTS}
     own = {} if was else _own_quiet(state, incident, alarm)
     if own:

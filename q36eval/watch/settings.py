@@ -26,7 +26,7 @@ def seconds_of(text: str) -> float:
     """
     matched = _DURATION.fullmatch(text.strip())
     if matched is None or float(matched[1]) <= 0:
-        raise ValueError(f"{text!r} is no duration; write one like 90s, 15m or 2h")
+        raise ValueError(f"{text!r} is not a duration; write 90s, 15m or 2h")
     return float(matched[1]) * _SECONDS[matched[2]]
 
 

@@ -45,7 +45,7 @@ class Receiver:
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise UsageError(
                 "webhook-invalid",
-                "A webhook's address is no http address; give one like https://hooks.example.org/q36eval.",
+                "A webhook's address must be an http address such as https://hooks.example.org/q36eval.",
             )
         self.url, self.kind = url, kind
         self.host = parts.hostname

@@ -149,8 +149,7 @@ def test_figures_of_another_deployment_say_nothing(other: DeploymentIdentity, hi
     record(told(0.1, 0.001, other), "sandbox", "main", "x", history, paths)
     (only,) = lines(history, gated(history, identity("branch")))
     assert only == (
-        "Not told apart whether the checkpoint or the engine is at fault: "
-        "`q36eval attribute --branch main --engine vllm` does."
+        "To see whether the checkpoint or the engine is at fault, run `q36eval attribute --branch main --engine vllm`."
     )
 
 

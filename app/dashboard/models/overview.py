@@ -76,7 +76,7 @@ def _live(run: RunSummary, progress: RunProgress | None, now: datetime, alive: b
         share = min(1.0, progress.done / progress.total) if progress.total else None
     heard = f"last report {age_text(last, now)}"
     if alive is None:
-        pulse = f"killed, or silent on another machine: {heard}" if silent else f"on another machine, {heard}"
+        pulse = f"killed, or no report from another machine: {heard}" if silent else f"on another machine, {heard}"
     else:
         pulse = f"alive, {heard}" if alive else f"killed: its process has ended, {heard}"
     return LiveRun(run, share, " · ".join([*parts, f"begun {age_text(run.started, now)}"]), pulse, silent)

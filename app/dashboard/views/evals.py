@@ -55,8 +55,8 @@ def draw() -> None:
 
 def _draw_groups(figures: EvalsFigures, run: RunRecord) -> None:
     st.caption(
-        "The same items for reference and branch. Recovery is the branch's score over the reference's, with an "
-        "interval of its own: a criterion tests the loss against its margin, and its interval may differ."
+        "The same items for reference and branch. Recovery is the branch's score divided by the reference's, with a "
+        "separate interval: a criterion compares the loss with its margin, so its interval may differ."
     )
     for sentence in [] if run.report is None else judged_fewer(run.report):
         st.text(line(sentence))

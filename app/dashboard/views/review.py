@@ -79,7 +79,7 @@ def _draw_queue(reader: Reader) -> None:
         wait = "1 branch waits" if len(waiting) == 1 else f"{len(waiting)} branches wait"
         st.caption(f"{wait} for a person, the worst of each family first.")
     else:
-        st.success("Nothing waits for a person: what was judged may ship for some use, or is the reference.")
+        st.success("No branch waits for a person: every judged branch may ship in some lane, or is the reference.")
     draw_branches(
         reader,
         known,
@@ -258,7 +258,7 @@ def _draw_sign(reader: Reader, run: RunRecord, report: GateReport, allowed: Perm
         return
     st.text(lanes_words(what.found))
     for signature in reader.history.sign_offs(run.id):
-        other = ", under a report that is no longer this one or not decided yet"
+        other = ", for another report of this run"
         counts = "" if signature in report.signed_by else other
         st.text(line(f"Signed before by {signature.owner} on {signature.at:%Y-%m-%d}{counts}: {signature.reason}"))
     reason = _reason("sign", "What did you check, and what do you conclude?", allowed)

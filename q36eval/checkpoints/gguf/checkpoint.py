@@ -61,9 +61,7 @@ def open_gguf(held: HeldGguf) -> OpenedGguf:
     """
     headers = held.headers
     if not headers:
-        raise UsageError(
-            "gguf-without-text-model", f"{held.path} holds no model: there is no GGUF in it but a vision tower."
-        )
+        raise UsageError("gguf-without-text-model", f"{held.path} holds no model: its only GGUF is a vision tower.")
     _check_kind(headers[0])
     _check_parts(headers)
     stored: dict[str, tuple[GgufHeader, GgufTensor]] = {}
@@ -152,10 +150,10 @@ def _check_parts(headers: list[GgufHeader]) -> None:
     if declared not in (0, 1) and declared != len(headers):
         raise CorruptCheckpointError(
             "gguf-split-malformed",
-            f"{first.path} is one of {declared} files, and its name is not such as a split set has "
+            f"{first.path} is one of {declared} files, and its name is not that of a split file "
             f"(…-00001-of-{declared:05d}.gguf)."
             if isinstance(declared, int)
-            else f"{first.path}: split.count is no whole number; download the file again.",
+            else f"{first.path}: split.count is not a whole number; download the file again.",
         )
     if len(headers) == 1:
         return
@@ -176,7 +174,7 @@ def _config(held: HeldGguf, header: GgufHeader, stored: Mapping[str, tuple[GgufH
     embeddings = stored["token_embd.weight"][1] if "token_embd.weight" in stored else None
     if embeddings is None or len(embeddings.shape) != 2:
         raise CorruptCheckpointError(
-            "tensor-missing", f"{header.path}: token_embd.weight is missing, or no matrix: there is no model."
+            "tensor-missing", f"{header.path}: token_embd.weight is missing or not a matrix, so this is not a model."
         )
     try:
         model = PLAIN_MODELS.get(header.metadata["general.architecture"])

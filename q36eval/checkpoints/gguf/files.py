@@ -68,7 +68,7 @@ def _set_of(folder: Path, name: str) -> list[str]:
         if not file.exists():
             raise UsageError("file-missing", f"{file} is missing: a model in {len(names)} files needs all of them.")
         if not file.is_file():
-            raise UsageError("file-not-regular", f"{file} is no regular file: a GGUF is read from one.")
+            raise UsageError("file-not-regular", f"{file} is not a regular file.")
     return names
 
 

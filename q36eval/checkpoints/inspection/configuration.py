@@ -328,7 +328,7 @@ def _code(checkpoint: Checkpoint) -> list[Finding]:
         return []
     what = [*(f"auto_map in {name}" for name in named), *files[:MOST_FILES]]
     more = f" and {len(files) - MOST_FILES} more files" if len(files) > MOST_FILES else ""
-    message = f"it brings code of its own ({', '.join(what)}{more}), which is not run here; other tools may run it."
+    message = f"it contains its own code ({', '.join(what)}{more}), which q36eval does not run; other tools may."
     return [_finding("own-code", message, what[-1].removeprefix("auto_map in "), Severity.ADVISORY)]
 
 

@@ -140,7 +140,7 @@ def _original(unit: LogicalWeight) -> Tensor:
             raise
         raise _ReferenceError(str(error)) from error
     if not bool(torch.isfinite(decoded).all()):
-        raise _ReferenceError(f"{unit.checkpoint.path}: {unit.name} holds values that are no finite numbers.")
+        raise _ReferenceError(f"{unit.checkpoint.path}: {unit.name} holds values that are not finite.")
     return decoded
 
 

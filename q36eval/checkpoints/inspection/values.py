@@ -69,7 +69,7 @@ def _faults(part: str, tensor: Tensor, signed: bool = False) -> Iterator[tuple[s
     numbers = tensor.float()
     bad = int((~torch.isfinite(numbers)).sum())
     if bad:
-        yield "non-finite", f"holds {bad} of {numbers.numel()} values that are no finite numbers"
+        yield "non-finite", f"holds {bad} of {numbers.numel()} values that are not finite"
     if part not in SCALES:
         return
     negative = int((numbers < 0).sum())
@@ -206,7 +206,7 @@ def _implausible(units: Mapping[str, LogicalWeight], largest: Mapping[str, float
     for name, value in largest.items():
         if not RANGE[0] <= value <= RANGE[1]:
             stored = _stored(units[name])
-            message = f"{stored} stands for activations of up to {value:.3g}, which none has."
+            message = f"{stored} implies activations of up to {value:.3g}; no model has them."
             findings.append(integrity("activation-scale", stored, message))
             continue
         layer, projection = _place(name)
@@ -270,12 +270,12 @@ def _kv_fault(checkpoint: Checkpoint, name: str) -> str | None:
     layer = canonical(name).split(".")
     number = int(layer[2]) if layer[:2] == ["model", "layers"] and layer[2].isdigit() else len(kinds)
     if number >= len(kinds) or kinds[number] != FULL:
-        return "belongs to no full-attention layer: there is no KV cache"
+        return "its layer has no full attention, so no KV cache"
     for of_layer in scales.values():
         for scale in of_layer.values():
             if scale.numel() not in (1, heads):
                 return f"has shape {list(scale.shape)} for {heads} heads"
             largest = FP8_MAX * scale
             if bool((largest < RANGE[0]).any()) or bool((largest > RANGE[1]).any()):
-                return f"stands for keys or values of up to {float(largest.max()):.3g}, which none has"
+                return f"implies keys or values of up to {float(largest.max()):.3g}; no model has them"
     return None

@@ -317,7 +317,7 @@ def _by_counts(client: Client, server: Server, tokenizer: Any) -> None:
             told = "no tokens" if theirs is None else f"{theirs} tokens"
             raise UsageError(
                 "server-tokenizer-differs",
-                f"The server's tokenizer cannot be taken for the branch's: it counts {told} of {text[:40]!r}, where "
+                f"The server's tokenizer is not the branch's: it counts {told} of {text[:40]!r}, where "
                 f"the branch's makes {ours}. Serve the branch with its own tokenizer, or name the branch that is "
                 f"served.",
             )

@@ -100,12 +100,12 @@ class Address:
         if usable and (parts.username is not None or parts.password is not None):
             raise UsageError(
                 "server-address-invalid",
-                f"The server's address carries a password; leave it out, and set {API_KEY} instead.",
+                f"The server's address contains a password; remove it and set {API_KEY} instead.",
             )
         if not usable or parts.query or parts.fragment:
             raise UsageError(
                 "server-address-invalid",
-                "The server's address is no http address without a query; give one like http://127.0.0.1:8000/v1.",
+                "The server's address must be an http address without a query, such as http://127.0.0.1:8000/v1.",
             )
         return cls(base, os.environ.get(API_KEY) or None)
 
@@ -339,7 +339,7 @@ class Client:
                 if time.monotonic() > deadline:
                     raise TimeoutError
                 if size > most:
-                    raise TooLongError(f"more than {most:,} bytes came, and the answer to what was asked has fewer")
+                    raise TooLongError(f"the answer has more than {most:,} bytes, too many for this request")
         content = b"".join(parts)
         status = response.status_code
         wait = _retry_after(response.headers.get("retry-after"))
@@ -386,7 +386,7 @@ def _json(content: bytes) -> Any:
     try:
         return from_json(content, allow_inf_nan=False, cache_strings="keys")
     except ValueError as error:
-        raise MalformedError(f"the answer is no JSON ({len(content):,} bytes): {error}") from error
+        raise MalformedError(f"the answer is not JSON ({len(content):,} bytes): {error}") from error
 
 
 def _events(text: str) -> list[Any]:

@@ -298,8 +298,8 @@ class OpenAIEngine(Engine):
             if now != then:
                 raise EngineError(
                     "server-changed",
-                    f"The server {self._client.address.base} is not what it was: the {what} of an answer is {now!r}, "
-                    f"and was {then!r}. Nothing is measured on a mixture; start anew.",
+                    f"The server {self._client.address.base} changed meanwhile: the {what} of an answer is {now!r} "
+                    f"and was {then!r} before. Start a new run.",
                 )
 
     def _answered(

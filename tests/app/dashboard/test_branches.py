@@ -92,7 +92,7 @@ def test_a_run_that_says_nothing_for_long_is_called_silent(branches: dict[str, B
     known = said.model_copy(update={"remaining": "kl ≈ 4 min"})
     assert live_runs([(run, known)], now)[0].words == "kl 30 of 120 · remaining: kl ≈ 4 min · begun 30 minutes ago"
     assert silent.silent
-    assert "killed, or silent" in silent.pulse
+    assert "killed, or no report" in silent.pulse
     alive, dead = (
         live_runs([(run, None), (run, said)], now, {run.id: True}.get),
         live_runs([(run, said)], now, lambda _: False),

@@ -35,8 +35,8 @@ def criterion(probe: str, metric: str, slice: str = "all", kind: str = "max_incr
         (criterion("evals", "recovery", "mmlu", "min_recovery", 0.9), "computed from another measurement"),
         (criterion("kl", "kl_divergence"), "a max_increase margin does not judge kl_divergence; max_value does"),
         (criterion("kl", "top1_agreement", kind="max_value"), "higher is better"),
-        (criterion("evals", "items_gained", "mmlu", "max_count", 3), "more is no fault"),
-        (criterion("kl", "kl_max", kind="max_value"), "can FAIL and never PASS"),
+        (criterion("evals", "items_gained", "mmlu", "max_count", 3), "is not a fault"),
+        (criterion("kl", "kl_max", kind="max_value"), "can FAIL but never PASS"),
         (criterion("evals", "accuracy", "mmlu", "min_recovery", 0.9), None),
         (
             criterion("weights", "integrity_faults", "layer0", "max_count"),

@@ -156,7 +156,7 @@ def test_a_run_passes_once_it_is_signed_and_nothing_is_measured_for_that(history
     assert commands.q36eval(*signing, state=tmp_path).returncode == 0
     assert commands.q36eval("history", "show", run.id, "--replay", state=tmp_path).returncode == 0
     twice = commands.q36eval(*signing, state=tmp_path)
-    assert (twice.returncode, "has signed" in twice.stderr) == (2, True)
+    assert (twice.returncode, "has already signed" in twice.stderr) == (2, True)
     commands.q36eval(*resume, str(policy), state=tmp_path, code=0)
     signed = history.get_run(run.id)
     assert [one.owner for one in report_of(signed).signed_by] == ["eva"]

@@ -152,7 +152,7 @@ def test_no_scope_excuses_what_is_expired_unwaivable_or_not_measured(scope: dict
     crash = ProbeFailure(probe=ProbeName.CANARIES, reason="killed", kind="crashed")
     crashed = decide(policy(), [broken, INTACT], [waiver(**scope)], [crash], on=DAY)
     assert (crashed.verdict, crashed.exit_code, waived_by(crashed)) == (Verdict.INCONCLUSIVE, 4, {})
-    assert any("what was not measured cannot be waived" in note for note in crashed.notes)
+    assert any("a missing measurement cannot be waived" in note for note in crashed.notes)
 
 
 def test_where_a_lane_is_left_with_nothing_the_whole_does_not_pass() -> None:

@@ -91,7 +91,7 @@ def test_a_server_that_so_many_prompts_leave_open_is_asked_more(monkeypatch: pyt
 def test_how_many_more_items_or_draws_would_help_is_told() -> None:
     report = inconclusive()
     ((kl, words),) = helping(report)
-    assert words == "at the loss found no number of items passes"
+    assert words == "at the measured loss, no number of items passes"
     lost_less = kl.model_copy(update={"loss": 0.9 * kl.limit})
     assert "times the items" in (help_text(lost_less) or "")
     criteria = tuple(lost_less if result.id == kl.id else result for result in report.criteria)

@@ -92,7 +92,7 @@ def test_the_share_is_of_all_drafts_and_its_interval_of_prompts(rows_of: Any) ->
 @pytest.mark.long
 def test_a_server_that_does_not_draft_is_not_measured_and_asked_nothing(rows_of: Any) -> None:
     rows, _ = rows_of(count=2)
-    assert [each.counts for each in rows] == ["the server did not tell its counters of drafts"] * 2
+    assert [each.counts for each in rows] == ["the server did not report its draft counters"] * 2
     assert verdict_of([], "served-drafts") == "NOT_MEASURED"
     assert not [each.id for each in alone(few_prompts_policy(), against=False).criteria if "drafts" in each.id]
 
@@ -170,7 +170,7 @@ def test_what_others_found_in_the_cache_or_had_drafted_is_not_counted(others: bo
     server: Any = Busy(others)
     found = differentials.cache_hit(server, prompts, Plan())
     assert not [item for item in found.compared if item.changed is not None]
-    assert sum("others asked" in (item.error or "") for item in found.compared) == (7 if others else 0)
+    assert sum("other clients used" in (item.error or "") for item in found.compared) == (7 if others else 0)
     server: Any = Busy(others)
     rows = drafted(server, LONG)  # type: ignore[arg-type]
     known = [row.counts for row in rows if isinstance(row.counts, DraftCounts)]

@@ -197,7 +197,7 @@ def test_an_endpoints_parser_decides_a_gate(local: Engine, tmp_path: Path, broke
 def test_what_is_no_endpoint_is_not_measured(tmp_path: Path) -> None:
     report = gated(tmp_path, EngineOptions()).report
     assert (report.verdict, report.exit_code) == (Verdict.INCONCLUSIVE, 3)
-    assert "is no endpoint" in next(each.reason for each in report.criteria if each.id == "arguments")
+    assert "is not a server" in next(each.reason for each in report.criteria if each.id == "arguments")
 
 
 @pytest.mark.parametrize(
