@@ -1,6 +1,5 @@
 """Whether the checkpoint or the engine is at fault for what a gate found, by the figures of `attribute --engine`."""
 
-import shlex
 from typing import TYPE_CHECKING
 
 from q36eval.engines.base import IN_PROCESS
@@ -20,7 +19,7 @@ AT_FAULT: dict[Fault, str] = {
     "alike": "Checkpoint or engine ({engine}): the texts do not show which of them costs more.",
     "none": "Neither is at fault: the branch by {engine} is as near as two engines are on the reference itself.",
 }
-NOT_TOLD = "To see whether the checkpoint or the engine is at fault, run `{command}`."
+NOT_TOLD = "Whether the checkpoint or the engine is at fault was not measured."
 BY_ITSELF = "The engine is at fault: what failed asks the same weights twice, and changes how they are served alone."
 
 
@@ -44,8 +43,7 @@ def layer_of(history: "History", run: "RunRecord") -> LayerAtFault | None:
         return _told(newest, history.measurements(newest.id))
     if served is None:
         return None
-    command = f"q36eval attribute --branch {shlex.quote(run.branch)} --engine {served}"
-    return LayerAtFault(at_fault=None, engine=served, lines=(NOT_TOLD.format(command=command),))
+    return LayerAtFault(at_fault=None, engine=served, lines=(NOT_TOLD,))
 
 
 def _newest(runs: "list[SeriesRun]", run: "RunRecord", served: str | None) -> "SeriesRun | None":

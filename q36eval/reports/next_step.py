@@ -61,6 +61,10 @@ WATCHED = "watch_incidents"
 """The metric of a deployment that is watched: the next round comes by itself."""
 
 
+SERVING = {"vllm": " --engine vllm", "openai": " --engine openai --base-url URL"}
+"""How a command names the engine that served a run."""
+
+
 def next_steps(
     report: GateReport, run: "RunRecord | None" = None, since: Since = NOTHING_SINCE
 ) -> tuple[NextStep, ...]:
@@ -145,7 +149,9 @@ def _after_fail(report: GateReport, run: "RunRecord") -> Iterator[NextStep]:
         yield NextStep(PAGES, "shows its answers next to the reference's")
     packed = "reference_pack" in run.provenance.get(OPTIONS, ())  # a pack holds answers, not weights
     if probes & {ProbeName.KL, ProbeName.EVALS, ProbeName.CANARIES} and not packed:
-        yield NextStep(f"q36eval attribute {branch_option(run)}", "shows which tensors cost the quality")
+        engine = SERVING.get("" if run.identity is None else run.identity.engine, "")
+        what = "whether the checkpoint or the engine is at fault" if engine else "which tensors cost the quality"
+        yield NextStep(f"q36eval attribute {branch_option(run)}{engine}", f"shows {what}")
     if stopped_early(report) and INTEGRITY not in metrics:  # else nothing more can be evaluated
         can = bool(failed) and all(_may_be_waived(result, run) for result in failed)
         why = "a waiver needs the full record, and" if can else "for the full record:"
