@@ -16,8 +16,10 @@ import yaml
 
 from q36eval.app.cli.gate import gate
 from tests.app.sandbox_gates import REPOSITORY, copied
+from tests.app.test_project_file import POLICY as ONE_LANE
 from tests.app.weights_gates import POLICY
 from tests.branches import folder_of
+from tests.loopback_hub import Hub
 
 ACTION = REPOSITORY / ".github" / "actions" / "gate"
 EXPRESSION = re.compile(r"\$\{\{\s*(.*?)\s*\}\}")
@@ -99,7 +101,7 @@ def test_every_input_reaches_the_gate_and_every_output_is_set(action: dict[str, 
         word for text in named for word in re.findall(r"inputs\.[a-z-]+", text)
     } | {"inputs.artifact-name", "inputs.fail"}
     script = (ACTION / "gate.sh").read_text()
-    step = action["runs"]["steps"][0]
+    step = action["runs"]["steps"][1]
     assert all(name in script for name in step["env"])
     for option in re.findall(r"add --([a-z-]+)", script):
         assert option.replace("-", "_") in gate.__annotations__
@@ -129,6 +131,30 @@ def test_a_damaged_branch_fails_the_job_after_its_reports_are_kept(
     assert json.loads((report / "report.json").read_text())["report"]["verdict"] == "FAIL"
     assert (report / "junit.xml").exists()
     assert (tmp_path / "state" / "history.sqlite").exists()
+
+
+@pytest.mark.long
+@pytest.mark.timeout(1200)
+def test_from_nothing_it_installs_itself_and_judges_names_on_the_hub(
+    action: dict[str, Any], hub: Hub, llamas: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, folder in zip(("Org/Base", "Org/Base-FP8"), llamas, strict=True):
+        hub.publish(name, folder)
+    for name, value in {"HOME": str(tmp_path), "RUNNER_TOOL_CACHE": str(tmp_path / "tools"), "TORCH_INDEX": ""}.items():
+        monkeypatch.setenv(name, value)
+    (tmp_path / "mine.yaml").write_text(ONE_LANE)
+    options = f"--corpus={REPOSITORY / 'data/corpus/general.yaml'}\n--skip=canaries\n--skip=evals\n--lane=freeform"
+    named = {"branch": "Org/Base-FP8", "reference": "Org/Base", "policy": "mine.yaml", "suite": "sandbox"}
+    runner = Runner(action, tmp_path, named | {"options": options})
+    assert runner.run() == [0, 0], runner.log
+    asked = [runner.outputs["steps.gate.outputs.command"], "history", "list", "--json"]
+    environment = os.environ | {"Q36EVAL_STATE": runner.outputs["steps.gate.outputs.state"]}
+    (run,) = json.loads(subprocess.run(asked, env=environment, stdout=subprocess.PIPE, check=True).stdout)["runs"]
+    assert (run["branch"], run["verdict"], Path(asked[0]).is_relative_to(tmp_path)) == (
+        "Org/Base-FP8@main",
+        "PASS",
+        True,
+    )
 
 
 @pytest.mark.long
@@ -188,7 +214,7 @@ def test_signals_while_the_gate_still_stops_end_no_wait_for_it(action: dict[str,
     }
     with log.open("w") as written:
         step = subprocess.Popen(
-            ["bash", "-c", action["runs"]["steps"][0]["run"]],
+            ["bash", "-c", action["runs"]["steps"][1]["run"]],
             env={**os.environ, **environment},
             stdout=written,
             stderr=written,

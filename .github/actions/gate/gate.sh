@@ -35,14 +35,25 @@ while IFS= read -r line || [ -n "$line" ]; do
   [ -z "${line//[[:space:]]/}" ] || arguments+=("$line")
 done <<<"${Q36EVAL_ACTION_OPTIONS-}"
 
-if [ -n "${Q36EVAL_ACTION_STATE-}" ]; then
-  export Q36EVAL_STATE=$Q36EVAL_ACTION_STATE
+export Q36EVAL_STATE=${Q36EVAL_ACTION_STATE:-${RUNNER_TEMP:-/tmp}/q36eval-state}
+
+# Installs this action's own version; a runner that keeps its tools finds it again.
+command=${Q36EVAL_ACTION_COMMAND-}
+if [ -z "$command" ]; then
+  source=$(cd "$GITHUB_ACTION_PATH/../../.." && pwd)
+  version=$(cd "$source" && find app canaries data evals kl q36eval constraints.txt -type f -print0 | sort -z | xargs -0 sha256sum | sha256sum)
+  environment=${RUNNER_TOOL_CACHE:-${RUNNER_TEMP:-/tmp}}/q36eval-${version:0:16}
+  command=$environment/bin/q36eval
+  torch=${TORCH_INDEX-https://download.pytorch.org/whl/cpu}
+  [ "${Q36EVAL_ACTION_DEVICE:-cpu}" = cpu ] || torch=
+  install=("$environment/bin/python" -m pip install --quiet --disable-pip-version-check --constraint "$source/constraints.txt")
+  [ -x "$command" ] || { python3 -m venv "$environment" && "${install[@]}" ${torch:+--index-url "$torch"} torch &&
+    "${install[@]}" "$source[suites,gguf]"; } || echo "q36eval could not be installed from $source." >&2
 fi
 
 code=2
 # a folder of its own, so that no report of an earlier gate is taken for this one's
 if report=$(mktemp -d "${RUNNER_TEMP:-/tmp}/q36eval-report.XXXXXX"); then
-  command=${Q36EVAL_ACTION_COMMAND:-q36eval}
   if command -v -- "$command" >/dev/null; then
     "$command" "${arguments[@]}" "--out=$report" &
     gate=$!
@@ -64,7 +75,7 @@ if report=$(mktemp -d "${RUNNER_TEMP:-/tmp}/q36eval-report.XXXXXX"); then
       code=4
     fi
   else
-    echo "q36eval is not on this runner: install it, or name the program in the input 'command'." >&2
+    echo "q36eval is not on this runner: name the program in the input 'command', or leave it out." >&2
   fi
 else
   report=
@@ -80,6 +91,8 @@ case $code in
 esac
 
 {
+  echo "command=$command" # first: of lines that a value brings along, none is the last of its name
+  echo "state=$Q36EVAL_STATE"
   echo "verdict=$verdict"
   echo "exit-code=$code"
   echo "report=$report"
