@@ -53,17 +53,19 @@ def kept_options(context: Any, family: Family, branch: Target, reference: Target
         value = context.params.get(parameter.name)
         if parameter.name not in NOT_KEPT and value not in (None, (), [], parameter.default):
             several = isinstance(value, list | tuple)
-            kept[parameter.name] = [str(each) for each in value] if several else _plain(value)
+            plain = value if isinstance(value, bool | int) else str(value)
+            kept[parameter.name] = [str(each) for each in value] if several else plain
     if "@" in kept.get("base_url", ""):
         del kept["base_url"]
-    kept |= {"branch": [_spelled(branch, family)], "family": _family(context.params["family"], family)}
+    kept |= named_branch(context.params["family"], family, branch)
     if "reference" in kept and reference is not None:
         kept["reference"] = _spelled(reference, family)
     return counted_from(Path.cwd(), kept)
 
 
-def _plain(value: Any) -> Any:
-    return value if isinstance(value, bool | int) else str(value)
+def named_branch(named: str | None, family: Family, branch: Target) -> dict[str, Any]:
+    """The options that find the branch and its family again; `named` is the command's own --family."""
+    return counted_from(Path.cwd(), {"branch": [_spelled(branch, family)], "family": _family(named, family)})
 
 
 def _spelled(target: Target, family: Family) -> str:

@@ -75,6 +75,7 @@ def served(
     """
     from q36eval.app.cli.progress import ConsoleProgress
     from q36eval.app.cli.report_formats import document_of, print_report
+    from q36eval.app.cli.resuming import named_branch
     from q36eval.app.policies.files import declared_policy
     from q36eval.run.measure import measure
     from q36eval.run.served_lane import alone
@@ -110,6 +111,7 @@ def served(
             difference=difference,
         ),
         second_endpoint=against,
+        options=named_branch(family, chosen, target),
     )
     kept_in_history()
     history = open_history(paths, writing=True)

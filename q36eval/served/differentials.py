@@ -328,12 +328,6 @@ def after_load(endpoint: Endpoint, prompts: Prompts, alone: Alone, plan: Plan) -
     return Found(told_apart(endpoint, alone.against(changed)), how)
 
 
-def streaming(alone: Alone, streams: Answers) -> Found:
-    """The same prompts alone, streamed."""
-    how = "raw completions, streamed against whole"
-    return Found(alone.against(streams), how)
-
-
 def endpoints(endpoint: Endpoint, other: Endpoint, alone: Alone, plan: Plan) -> Found:
     """The same prompts at a second endpoint of the same weights."""
     changed = answers(other, alone.prompts)

@@ -1,7 +1,6 @@
 """The probe `served`: every differential in turn, each figure as it comes. It asks an endpoint, never a reference."""
 
 from collections.abc import Callable, Iterable, Iterator
-from itertools import chain
 
 from q36eval.config import Family
 from q36eval.engines.openai.endpoint import Endpoint
@@ -29,7 +28,6 @@ from q36eval.served.differentials import (
     conversation,
     endpoints,
     eviction,
-    streaming,
 )
 from q36eval.served.drafts import drafted, rejected_measured
 from q36eval.served.prompts import Prompts
@@ -53,31 +51,30 @@ class _Asking:
         told = [each.attempts() for each in self._servers]
         return sum(sent for sent, _ in told), sum(unsound for _, unsound in told)
 
-    def unless_unsound(self, part: str, begun: tuple[int, int], figures: Iterable[Figure]) -> Iterator[Figure]:
-        """The figures of what was asked since then, or why it is not judged."""
+    def part(self, part: str, ask: Callable[[], Iterable[Figure]]) -> Iterator[Figure]:
+        """The figures of one part, or why it is not judged."""
+        self._progress.stage(PARTS[part], 1)
+        begun, refusal = self.attempts(), ""
+        try:
+            figures = ask()
+            self._endpoint.confirm()
+        except CannotBeMeasuredError as error:
+            figures, refusal = (), str(error)
+        except EngineError as error:
+            raise EngineError(error.code, f"While it was asked for {PARTS[part]}: {error}") from error
         sent, unsound = (now - then for now, then in zip(self.attempts(), begun, strict=True))
-        if unsound <= UNSOUND_SHARE * sent:
+        if not refusal and unsound > UNSOUND_SHARE * sent:
+            refusal = f"{unsound} of {sent} requests ended without an answer that can be used, or with another's"
+            refusal += "".join(f"; the last: {each.last_unsound}" for each in self._servers if each.last_unsound)
+        if refusal:
+            yield ProbeFailure(probe=ProbeName.SERVED, reason=f"{part}: {refusal}", kind="skipped")
+        else:
             yield from figures
-            return
-        reason = f"{part}: {unsound} of {sent} requests ended without an answer that can be used, or with another's"
-        last = next((each.last_unsound for each in self._servers if each.last_unsound), "")
-        reason += f"; the last: {last}" if last else ""
-        yield ProbeFailure(probe=ProbeName.SERVED, reason=reason, kind="skipped")
+        self._progress.advance()
 
     def difference(self, part: str, ask: Callable[[], Found]) -> Iterator[Figure]:
         """One differential."""
-        self._progress.stage(PARTS[part], 1)
-        begun = self.attempts()
-        try:
-            found = ask()
-            self._endpoint.confirm()
-        except CannotBeMeasuredError as error:
-            yield ProbeFailure(probe=ProbeName.SERVED, reason=f"{part}: {error}", kind="skipped")
-            return
-        except EngineError as error:
-            raise EngineError(error.code, f"While it was asked for {PARTS[part]}: {error}") from error
-        yield from self.unless_unsound(part, begun, [measured_differences(part, found.compared, found.how)])
-        self._progress.advance()
+        yield from self.part(part, lambda: [measured_differences(part, (found := ask()).compared, found.how)])
 
 
 def measure_served(
@@ -89,20 +86,21 @@ def measure_served(
         EngineError: the server does not answer any more, or is not the one it was.
     """
     prompts = Prompts(endpoint.tokenizer, family)
-    with_tools = prompts.with_tools(plan.items)  # where there are too few, that is said before anything is asked
+    for_chat = prompts.for_chat(plan.items)  # where there are too few, that is said before anything is asked
     run = _Asking(endpoint, other, progress)
     progress.stage("asking alone", 1)
     alone = Alone.of(endpoint, prompts, plan)
     progress.advance()
-    progress.stage(PARTS["greedy"], 1)
     halves = cut_in_half(alone.prompts)
-    yield greedy_measured(halves, answers(endpoint, halves))
-    progress.advance()
-    begun = run.attempts()
-    streams = answers(endpoint, alone.prompts, stream=True)
-    streamed = completions_streamed(alone.prompts, alone.baseline, streams)
-    compared = run.difference("streaming", lambda: streaming(alone, streams))
-    yield from run.unless_unsound("streaming", begun, chain(compared, [streamed]))
+    yield from run.part("greedy", lambda: [greedy_measured(halves, answers(endpoint, halves))])
+
+    def of_streams() -> list[Measurement]:
+        streams = answers(endpoint, alone.prompts, stream=True)
+        found = alone.against(streams)
+        compared = measured_differences("streaming", found, "raw completions, streamed against whole")
+        return [compared, completions_streamed(alone.prompts, alone.baseline, streams)]
+
+    yield from run.part("streaming", of_streams)
     if other is not None:  # before it is asked anything else
 
         def of_both() -> Found:
@@ -116,19 +114,21 @@ def measure_served(
     yield from run.difference("load", lambda: after_load(endpoint, prompts, alone, plan))
     after = endpoint.draft_counts()
     if before_load is not None and after is not None:
-        progress.stage(PARTS["drafts"], 1)
-        begun = run.attempts()
-        rows = drafted(endpoint, alone.prompts)
-        endpoint.confirm()
-        yield from run.unless_unsound("drafts", begun, [rejected_measured(rows, after.since(before_load))])
-        progress.advance()
-    progress.stage(PARTS["chat"], 1)
-    begun = run.attempts()
-    asked = ask_chat(endpoint, with_tools)
-    endpoint.confirm()
-    of_all = [prompts_measured(asked), streams_measured(asked), *parser_measured(asked), calls_measured(asked)]
-    yield from run.unless_unsound("chat", begun, of_all)
-    progress.advance()
+        counts = after.since(before_load)
+        yield from run.part("drafts", lambda: [rejected_measured(drafted(endpoint, alone.prompts), counts)])
+
+    def of_chat() -> list[Measurement]:
+        asked = ask_chat(endpoint, for_chat)
+        calls = [calls_measured(asked)] if prompts.tools else []
+        of_all = [prompts_measured(asked), streams_measured(asked), *parser_measured(asked), *calls]
+        return [figure for figure in of_all if figure.counts.total]
+
+    yield from run.part("chat", of_chat)
+    lacks = [*([] if prompts.tools else ["tools"]), *([] if prompts.thinks else ["reasoning"])]
+    if lacks:
+        reason = f"chat: the branch's chat template writes no {' and no '.join(lacks)} that q36eval can request, so "
+        reason += "their parsers are not evaluated; drop their criteria in a policy of your own that extends this one"
+        yield ProbeFailure(probe=ProbeName.SERVED, reason=reason, kind="skipped")
     yield from run.difference("cache-hit", lambda: cache_hit(endpoint, prompts, plan))
     yield from run.difference("conversation", lambda: conversation(endpoint, prompts, plan))
     yield from run.difference("eviction", lambda: eviction(endpoint, prompts, plan))

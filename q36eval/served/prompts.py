@@ -66,6 +66,9 @@ class Prompts:
         self._cases = _drawn(family, None)
         roomy = family is not None and family.context_length >= MANY_TOOLS_CONTEXT
         self._offering = [*self._cases, *(_drawn(family, STANDARD) if roomy else ())]
+        self.tools = any(case.tools for cases in self._offering for case in cases)
+        """Else the family's template writes no tools, or calls that are not parsed."""
+        self.thinks = family is None or family.template.thinking != "never"
 
     def short(self, count: int) -> list[Prompt]:
         """Single questions without tools, of all kinds in turn.
@@ -99,20 +102,19 @@ class Prompts:
         content = f"{record}\n{prose}\n{each.question}"
         return self._rendered(each.case.name, _said(content), (), False, ANSWER_TOKENS, each.case)
 
-    def with_tools(self, count: int) -> list[Prompt]:
-        """Requests that a tool fits, of 2 to 64, and ones that none fits; every second is answered after a thought."""
-        asked = _cases_where(self._offering, lambda case: bool(case.tools), count)
-        return [
-            self._rendered(
-                f"{case.name}{' thinking' if number % 2 else ''}",
-                case.messages,
-                case.tools,
-                bool(number % 2),
-                case.generation.max_new_tokens + (THOUGHT_TOKENS if number % 2 else 0),
-                case,
-            )
-            for number, case in enumerate(asked)
-        ]
+    def for_chat(self, count: int) -> list[Prompt]:
+        """Requests that a tool fits, of 2 to 64, and ones that none fits; every second is answered after a thought.
+
+        Without tools any question, and without a switch for reasoning no thoughts.
+        """
+        asked = _cases_where(self._offering, lambda case: bool(case.tools) or not self.tools, count)
+        result = []
+        for number, case in enumerate(asked):
+            thinking = self.thinks and bool(number % 2)
+            budget = case.generation.max_new_tokens + (THOUGHT_TOKENS if thinking else 0)
+            name = f"{case.name}{' thinking' if thinking else ''}"
+            result.append(self._rendered(name, case.messages, case.tools, thinking, budget, case))
+        return result
 
     def conversations(self, count: int, turns: int) -> list[list[Prompt]]:
         """Conversations whose every turn asks what the record of the first one says, after more text.

@@ -3,8 +3,11 @@
 from collections.abc import Callable
 
 import pytest
+import torch
 
 from q36eval.engines import EngineOptions, EngineSettings
+from q36eval.engines.openai.capabilities import PROOF_TEXTS
+from q36eval.gate import CriterionVerdict
 from q36eval.history import RunRecord
 from q36eval.records import Measurement, ProbeName, Verdict
 from q36eval.run.request import CanaryChoice
@@ -75,6 +78,36 @@ def test_of_a_server_without_log_probabilities_answers_alone_are_measured(run: R
     assert done.report.exit_code == 4
     for judged in done.report.criteria:  # the policy's own, and what every policy demands of KL
         assert judged.reason.startswith("the kl probe cannot be measured with this engine: its server gives no")
+
+
+def swapped(rows: torch.Tensor) -> torch.Tensor:
+    """The two likeliest tokens of each position have each other's log-probability."""
+    best = rows.topk(2)
+    return rows.scatter(1, best.indices, best.values.flip(1))
+
+
+@pytest.mark.parametrize(
+    ("lie", "verdict"),
+    [
+        (lambda rows: rows, CriterionVerdict.PASS),
+        (lambda rows: rows * torch.nan, CriterionVerdict.NOT_MEASURED),
+        (lambda rows: rows + 1e30, CriterionVerdict.NOT_MEASURED),
+        (lambda rows: rows.roll(1, 0), CriterionVerdict.FAIL),
+        (swapped, CriterionVerdict.FAIL),
+        (lambda rows: rows[-1:].expand_as(rows), CriterionVerdict.FAIL),
+    ],
+    ids=["none", "not numbers", "huge", "shifted", "swapped", "copied"],
+)
+def test_figures_that_are_not_the_texts_own_pass_no_kl(
+    run: Run, served: Served, lie: Callable[[torch.Tensor], torch.Tensor], verdict: CriterionVerdict
+) -> None:
+    """Honest where it is tried: of the first proof text alone."""
+    honest, proof = served.log_probs, served.ids_of(PROOF_TEXTS[0])[:8]
+    served.log_probs = lambda ids: honest(ids) if list(ids)[:8] == proof else lie(honest(ids))  # type: ignore[method-assign]
+    done, _, _ = run(ProbeName.KL, gated=True)
+    assert done.report is not None
+    (judged,) = [each for each in done.report.criteria if each.id == "kl"]
+    assert judged.verdict is verdict
 
 
 def test_of_the_likeliest_tokens_no_divergence_is_measured(run: Run, served: Served) -> None:

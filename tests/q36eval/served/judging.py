@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 from q36eval.engines import EngineOptions
 from q36eval.gate import CriterionVerdict, GateReport, Policy
@@ -49,14 +50,14 @@ class Judged:
 
 
 def judged(
-    address: str, state: Path, plan: Plan = PLAN, policy: Policy | None = None, against: str | None = None
+    address: str, state: Path, plan: Plan = PLAN, policy: Policy | None = None, against: str | None = None, **more: Any
 ) -> Judged:
-    """What is found of the server at that address, which serves the sandbox's reference, and kept below `state`."""
+    """What is found of the server at that address, which serves that branch of the sandbox, and kept below `state`."""
     judges = alone(policy or few_prompts_policy(), against=against is not None)
     fields = {"engine": EngineOptions(kind="openai", base_url=address), "served": plan, "second_endpoint": against}
     state.mkdir(exist_ok=True)
     gates = Gates(state, reference=None, probes=(ProbeName.SERVED,), **fields)
-    return Judged(gates("bf16", policy=judges), gates.history)
+    return Judged(gates(more.pop("branch", "bf16"), policy=judges, **more), gates.history)
 
 
 def few_prompts_policy() -> Policy:

@@ -83,6 +83,7 @@ def test_the_command_keeps_a_run_that_is_listed_shown_and_decided_again(
     assert run.reference_identity is None
     assert set(run.suites) == {"served"}
     assert run.provenance["served"]["items"] == 2
+    assert run.provenance["options"] == {"branch": ["sandbox/bf16"], "family": "sandbox"}  # as its next step names it
     measured = {each.key: each for each in history.measurements(run.id)}
     calls = measured["served.call_failure_rate[all]"]
     assert calls.counts.scored == 2

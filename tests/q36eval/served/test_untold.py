@@ -5,9 +5,13 @@ from typing import Any
 import pytest
 
 from q36eval.config import Family
+from q36eval.config.family import ChatTemplate
 from q36eval.engines import Engine
-from q36eval.records import Measurement
+from q36eval.probes import Progress
+from q36eval.records import Measurement, ProbeFailure
 from q36eval.served.chat import ask_chat, parser_measured, prompts_measured, streams_measured
+from q36eval.served.declared_server import Plan
+from q36eval.served.probe import measure_served
 from q36eval.served.prompts import Prompts
 from tests.q36eval.served.chat_server import Chatting, Faults, endpoint_of
 from tests.q36eval.served.judging import REPOSITORY
@@ -22,7 +26,7 @@ def figures(local: Engine, known: dict[object, object]) -> Any:
     def measured(faults: Faults | None = None, **how: Any) -> dict[str, Measurement]:
         family = Family.load(REPOSITORY / "data" / "families" / "sandbox.yaml")
         with endpoint_of(Chatting(local, faults=faults or Faults(), known=known, max_logprobs=20, **how)) as endpoint:
-            asked = ask_chat(endpoint, Prompts(endpoint.tokenizer, family).with_tools(PROMPTS))
+            asked = ask_chat(endpoint, Prompts(endpoint.tokenizer, family).for_chat(PROMPTS))
         found = (prompts_measured(asked), streams_measured(asked), *parser_measured(asked))
         return {f"{each.metric} {each.slice}": each for each in found}
 
@@ -31,8 +35,21 @@ def figures(local: Engine, known: dict[object, object]) -> Any:
 
 def test_calls_among_up_to_64_tools_are_asked_where_the_context_holds_them(local: Engine) -> None:
     family = Family.load(REPOSITORY / "data" / "families" / "qwen3.6-35b-a3b.yaml")
-    offered = {len(prompt.tools) for prompt in Prompts(local.tokenizer, family).with_tools(64)}
+    offered = {len(prompt.tools) for prompt in Prompts(local.tokenizer, family).for_chat(64)}
     assert {2, 8, 16, 32, 64} <= offered
+
+
+def test_a_template_without_tools_and_reasoning_is_asked_for_neither(local: Engine) -> None:
+    template = {"template": ChatTemplate(tools=False, results=False, thinking="never"), "tool_format": None}
+    family = Family.load(REPOSITORY / "data" / "families" / "sandbox.yaml").model_copy(update=template)
+    plan = Plan(items=4, conversations=1, turns=2, concurrency=2, load_requests=4)
+    with endpoint_of(Chatting(local, by_rule=True)) as endpoint:
+        figures = list(measure_served(endpoint, family, plan, Progress()))
+    found = {f"{each.metric} {each.slice}": each for each in figures if isinstance(each, Measurement)}
+    assert all(seen(found[name]) == (0, 4, 0) for name in ("prompt_differences all", "parser_faults content"))
+    unasked = {"call_failure_rate all", *(f"parser_faults {kind}" for kind in ("arguments", "finish", "thought"))}
+    assert not unasked & set(found)
+    assert any("no tools and no reasoning" in each.reason for each in figures if isinstance(each, ProbeFailure))
 
 
 def seen(measurement: Measurement) -> tuple[float | None, int, int]:
