@@ -176,9 +176,9 @@ def judge(
     stages: Sequence[Stage],
 ) -> GateReport:
     """The decision over what is in history."""
-    for name in ALL_PROBES:
-        if name not in request.probes:
-            history.add_failure(run.id, ProbeFailure(probe=name, reason="not part of this run", kind="skipped"))
+    for name in (each for each in ALL_PROBES if each not in request.probes):
+        reason = f"the {name} probe is not part of this run"
+        history.add_failure(run.id, ProbeFailure(probe=name, reason=reason, kind="skipped"))
     run = history.get_run(run.id)  # which reference it was is known only since
     return decided(policy, evidence_of(history, run, now, stages), now)
 

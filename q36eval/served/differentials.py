@@ -28,8 +28,8 @@ FILL_TOKENS = 2048
 """Of one request that fills the cache."""
 LEAST_FILL_TOKENS = 512
 """The same, where the context is short."""
-BEGUN_ALIKE = 16
-"""So many tokens at most of a prompt that is asked cold may be found, where every prompt begins with them."""
+BEGUN_ALIKE = 1 / 16
+"""Of a prompt that is asked cold this share at most may be found, where every prompt begins with it: a template's."""
 OVERFILL = 1.2
 """What is sent to fill the cache, over what it holds."""
 SAMPLED_SHARE = 3
@@ -155,7 +155,8 @@ def cache_hit(endpoint: Endpoint, prompts: Prompts, plan: Plan) -> Found:
     for prompt in long:  # one after the other, so that a small cache still holds it
         answer = counted(endpoint, prompt, salts[prompt.name])
         # without a salt what a template begins every prompt with is found, by a server that caches token by token
-        first[prompt.name] = _if_cold(answer, 0 if endpoint.salts else min(BEGUN_ALIKE, _shared(prompt, long)))
+        alike = min(int(BEGUN_ALIKE * len(prompt.token_ids)), _shared(prompt, long))
+        first[prompt.name] = _if_cold(answer, 0 if endpoint.salts else alike)
         cached = 0 if isinstance(answer, str) else answer.cached_tokens or 0
         if cached > _shared(prompt, long):
             others[prompt.name] = f"{cached} of its tokens were found in the cache before it was ever sent"
@@ -218,9 +219,8 @@ def conversation(endpoint: Endpoint, prompts: Prompts, plan: Plan) -> Found:
         result.append(one)
     if not hits:
         raise CannotBeMeasuredError(f"no turn of any conversation was found in the prefix cache; {START_CACHING}")
-    told = f", {hits} of them found in the cache" if hits else ""
-    how = f"{len(result)} conversations of {turns / max(1, len(result)):.0f} turns, {turns} turns in all{told}"
-    return Found(result, how)
+    how = f"{len(result)} conversations of {turns / max(1, len(result)):.0f} turns, {turns} turns in all"
+    return Found(result, f"{how}, {hits} of them found in the cache")
 
 
 def _whole(name: str, turns: Sequence[Compared]) -> Compared:
