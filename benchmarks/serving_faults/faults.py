@@ -1,4 +1,4 @@
-"""The faults: what goes wrong, how it is made in a real vLLM, by which probe it is looked for, what must fail by it."""
+"""The faults: what goes wrong (how the plug-in makes it), by which probe it is looked for, what must fail by it."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -7,204 +7,116 @@ Probe = Literal["kl", "endpoint", "apart", "endpoint-apart", "canaries", "served
 """What it is looked for by: KL from hidden states or from an endpoint's own log-probabilities, what serving adds to the
 same weights decoded here (apart, from the same two), canaries, or what an endpoint shows by itself."""
 
-POLICY: dict[Probe, str] = {
-    "kl": "sandbox",
-    "endpoint": "sandbox",
-    "apart": "served",
-    "endpoint-apart": "served",
-    "canaries": "sandbox",
-    "served": "served",
-}
-"""The shipped policy that judges each probe's figures."""
+Part = Literal["hybrid layers", "tools", "reasoning"]
+"""What of a model or its template a fault may need: norms with + 1, an output gate and a recurrent state among the
+first."""
 
 
 @dataclass(frozen=True)
 class Fault:
-    """One fault. `criteria` are those of the probe's policy of which at least one must FAIL by it; where the engine
-    must be refused before anything is judged, `refusal` is what the sentence says. `missed` says why nothing here shows
-    it: a finding, and no failure of the run.
+    """One fault. `criteria` are those of the probe's policy of which at least one must FAIL by it, or the engine
+    is refused before anything is judged, with the code `refusal`. In a model without what it `needs` it does not exist.
 
     `at_start` is one that is made while weights are loaded, so that an engine has it from its start to its end.
     """
 
     name: str
     what: str
-    how: str
     probe: Probe
     criteria: tuple[str, ...] = ()
     part: str = ""
     """Of the probe `served`: the comparison that is made."""
     refusal: str = ""
-    missed: str = ""
     at_start: bool = False
+    needs: Part | None = None
 
 
 KL = ("kl",)
+GREEDY, CACHE_HIT, STREAM = ("served-greedy",), ("served-cache-hit",), ("served-stream-text",)
 APART = ("served-as-decoded",)
 FIXED = ("required-structured", "required-freeform", "fixed-prompts-structured", "fixed-prompts-freeform")
 ANSWERS = (*FIXED, "failures-structured", "failures-freeform")
 
 FAULTS = (
-    Fault(
-        "rope-base",
-        "rotary embeddings by another model's base",
-        "the table of angles is computed anew by 10,000,000 where the checkpoint says 10,000",
-        "kl",
-        KL,
-    ),
-    Fault(
-        "norm-offset",
-        "norms of queries and keys without their + 1",
-        "1 is taken from their weights",
-        "kl",
-        KL,
-    ),
-    Fault(
-        "output-gate",
-        "the output gate of attention is dropped",
-        "attention's output goes on without it",
-        "kl",
-        KL,
-    ),
-    Fault(
-        "kv-scales",
-        "the scales of an FP8 KV cache are ignored",
-        "keys are rounded to FP8 as they are, values as 2^-13 of themselves, which a scale would have made up for",
-        "kl",
-        KL,
-    ),
-    Fault(
-        "token-shift",
-        "an embedding whose rows are off by one",
-        "every token is read, and its logit written, as the next one's",
-        "kl",
-        KL,
-    ),
+    Fault("rope-base", "rotary embeddings by the base 10,000,000", "kl", KL),
+    Fault("norm-offset", "norms of queries and keys without their + 1", "kl", KL, needs="hybrid layers"),
+    Fault("output-gate", "the output gate of attention is dropped", "kl", KL, needs="hybrid layers"),
+    Fault("kv-scales", "the scales of an FP8 KV cache are ignored: values as 2^-13 of themselves", "kl", KL),
+    Fault("token-shift", "an embedding, and a head, whose rows are off by one", "kl", KL),
     Fault(
         "fused-scale",
-        "the global scale of gate is taken for up too",
-        "every expert's up projection is loaded half as large, as where its own scale is twice as large",
+        "the global scale of gate is taken for up too, twice as large: up projections (of experts, if any) are halved",
         "kl",
         KL,
         at_start=True,
     ),
     Fault(
         "stale-layers",
-        "layers of other weights under the same name",
-        "every matrix of the layers is loaded with noise of 10 % of its deviation, as an earlier state of training",
+        "layers of other weights: noise of 10 % of each deviation",
         "apart",
         APART,
         at_start=True,
     ),
     Fault(
         "stale-model",
-        "a whole model of other weights, head and all",
-        "the same of every matrix",
+        "a whole model of other weights, head and all: the same of every matrix",
         "kl",
-        refusal="not those it answers from",
+        KL,
+        refusal="hidden-states-wrong",
         at_start=True,
     ),
-    Fault(
-        "logit-bias",
-        "a bias of an earlier request stays on the logits",
-        "16 tokens get 2 nats more",
-        "endpoint-apart",
-        APART,
-    ),
+    Fault("logit-bias", "an earlier request's bias: 16 tokens get 2 nats more", "endpoint-apart", APART),
     Fault(
         "state-lost",
-        "recurrent state is lost between steps",
-        "it is zeroed before each step of decoding; prompts are read rightly",
+        "recurrent state is zeroed before each step of decoding; prompts are read rightly",
         "canaries",
         ANSWERS,
+        needs="hybrid layers",
     ),
-    Fault(
-        "sampler-temperature",
-        "the recommended temperature where 0 is requested",
-        "0.7 replaces 0, as by `temperature or default`",
-        "served",
-        ("served-greedy",),
-        part="greedy",
-    ),
-    Fault(
-        "sampler-penalty",
-        "the recommended repetition penalty where none is requested",
-        "1.3 replaces 1",
-        "served",
-        ("served-greedy",),
-        part="greedy",
-    ),
-    Fault(
-        "end-ignored",
-        "the end of a turn is ignored",
-        "no token ends an answer",
-        "served",
-        ("parser-calls", "parser-tags"),
-        part="chat",
-    ),
+    Fault("sampler-temperature", "0.7 where 0 is requested: `temperature or default`", "served", GREEDY, "greedy"),
+    Fault("sampler-penalty", "a repetition penalty of 1.3 where none is requested", "served", GREEDY, "greedy"),
+    Fault("end-ignored", "no token ends an answer", "served", ("parser-calls", "parser-tags"), "chat"),
     Fault(
         "rows-mixed",
-        "concurrent requests get each other's tokens",
         "where four or more answer together, two draw from each other's logits",
         "served",
         ("served-concurrency",),
-        part="concurrency",
+        "concurrency",
     ),
     Fault(
         "prefix-state",
         "recurrent state is not restored on a prefix hit",
-        "a request that begins on cached blocks begins with no state",
         "served",
-        ("served-cache-hit",),
-        part="cache-hit",
+        CACHE_HIT,
+        "cache-hit",
+        needs="hybrid layers",
     ),
-    Fault(
-        "cache-key",
-        "the prefix cache answers with another prompt's state",
-        "a block's key holds its place alone, neither its tokens nor the salt",
-        "served",
-        ("served-cache-hit",),
-        part="cache-hit",
-    ),
-    Fault(
-        "chunk-doubled",
-        "a piece of a stream is sent twice",
-        "the third one",
-        "served",
-        ("served-stream-text",),
-        part="streaming",
-    ),
-    Fault(
-        "chunk-dropped",
-        "a piece of a stream is lost",
-        "the third one",
-        "served",
-        ("served-stream-text",),
-        part="streaming",
-    ),
+    Fault("cache-key", "a cached block's key holds its place, no tokens or salt", "served", CACHE_HIT, "cache-hit"),
+    Fault("chunk-doubled", "the third piece of a stream is sent twice", "served", STREAM, "streaming"),
+    Fault("chunk-dropped", "the third piece of a stream is lost", "served", STREAM, "streaming"),
     Fault(
         "arguments-cut",
-        "the parser cuts a tool call's arguments",
-        "of the last text among them half is kept; they stay JSON",
+        "half of the last text in a tool call's arguments is kept; they stay JSON",
         "served",
         ("parser-arguments",),
-        part="chat",
+        "chat",
+        needs="tools",
     ),
     Fault(
         "think-swallowed",
-        "the parser misses the end of a thought",
-        "the answer goes into the reasoning, the content is null",
+        "the parser misses the end of a thought: the answer goes into the reasoning",
         "served",
         ("parser-thought", "parser-content"),
-        part="chat",
+        "chat",
+        needs="reasoning",
     ),
     Fault(
         "template-switch",
-        "the server's template ignores the switch of thinking",
-        "what a request says of it is not handed to the template",
+        "a request's switch of reasoning is not handed to the template",
         "served",
         ("served-prompts",),
-        part="chat",
+        "chat",
+        needs="reasoning",
     ),
 )
 """In the order of the table."""

@@ -5,27 +5,22 @@ import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from benchmarks.serving_faults.faults import Probe
-from benchmarks.serving_faults.server import SANDBOX
+from benchmarks.serving_faults.server import Model
 from benchmarks.serving_faults.switch import Switch
 from q36eval.engines import Engine, EngineOptions, EngineSettings, open_engine
 from q36eval.gate import GateReport, decide
-from q36eval.gate.policy_file import read_policy
-from q36eval.kl.corpus import CorpusDocument, load_corpus
 from q36eval.kl.probe import KLProbe
 from q36eval.probes import Digest, ItemResults, WorkItem
 from q36eval.run.decoded_branch import DecodedHere
 
-POLICIES = SANDBOX.parents[1] / "policies"
-CORPUS = SANDBOX.parents[1] / "corpus" / "sandbox"
-DOCUMENTS = 120
-"""The policy's criterion wants a hundred clusters."""
-CHARACTERS = 160
-"""Of every document's beginning: a fault that is everywhere shows in few tokens of many documents."""
+DOCUMENTS, CHARACTERS = 120, 160
+"""The sandbox's criterion wants 100 clusters; of every document's beginning, since a fault that is everywhere shows
+in few tokens of many documents."""
 DRAWS = 20
 """Of every canary family: the fewest with which the policy's rates can be judged."""
 GATE = ["gate", "--engine", "openai", "--skip", "evals", "--skip", "kl", "--draws", str(DRAWS)]
@@ -57,10 +52,10 @@ class Said:
 class Divergences:
     """What the engine in-process says of the corpus, once for all faults."""
 
-    def __init__(self) -> None:
-        documents = sorted(load_corpus(CORPUS), key=lambda document: document.key)[:DOCUMENTS]
-        self._probe = KLProbe([_beginning(document) for document in documents])
-        engine = open_engine(SANDBOX)
+    def __init__(self, model: Model, documents: int, characters: int) -> None:
+        self._probe = KLProbe(sorted(model.beginnings(characters), key=lambda document: document.key)[:documents])
+        self._policy = model.policy()
+        engine = open_engine(model.folder)
         self._items = self._probe.plan(engine.tokenizer)
         head = engine.output_head().weight
         self._digests = {}
@@ -69,33 +64,30 @@ class Divergences:
             self._digests[item.key] = Digest(values=digest.values, tensors={**digest.tensors, "head": head})
 
     def said_of(self, engine: Engine) -> Said:
-        """The sandbox policy's KL criteria, of what the engine says now."""
+        """The policy's KL criteria, of what the engine says now."""
         outcomes: list[Any] = []
         for item, results in _answered(engine, self._items):
             outcomes += self._probe.compare(engine, item, results, self._digests[item.key])
-        policy = read_policy(POLICIES / "sandbox.yaml")
-        policy = policy.model_copy(update={"criteria": tuple(each for each in policy.criteria if each.probe == "kl")})
+        criteria = tuple(each for each in self._policy.criteria if each.probe == "kl")
+        policy = self._policy.model_copy(update={"criteria": criteria})
         return said_of_report(decide(policy, list(self._probe.summarize(outcomes))), "kl")
 
 
 class AsDecoded:
     """The branch decoded in this process, once for all faults, as a gate decodes it."""
 
-    def __init__(self) -> None:
-        self._decoded = DecodedHere.of(SANDBOX, EngineOptions(kind="openai"), load_corpus(CORPUS))
+    def __init__(self, model: Model, characters: int) -> None:
+        self._decoded = DecodedHere.of(model.folder, EngineOptions(kind="openai"), model.beginnings(characters))
+        self._policy = model.policy("served")
 
     def said_of(self, engine: Engine) -> Said:
         """The policy `served`, of what the engine adds to it now."""
         measured = self._decoded.served_by(engine)
-        report = decide(read_policy(POLICIES / "served.yaml"), [measured])  # Holm counts all that the policy judges
+        report = decide(self._policy, [measured])  # Holm counts all that the policy judges
         criteria = tuple(
             each for each in report.criteria if (each.probe, each.metric) == (measured.probe, measured.metric)
         )
         return said_of_report(report.model_copy(update={"criteria": criteria}), "apart")
-
-
-def _beginning(document: CorpusDocument) -> CorpusDocument:
-    return replace(document, text=document.text[:CHARACTERS])
 
 
 def _answered(engine: Engine, items: Sequence[WorkItem]) -> Iterator[tuple[WorkItem, ItemResults]]:
@@ -105,20 +97,20 @@ def _answered(engine: Engine, items: Sequence[WorkItem]) -> Iterator[tuple[WorkI
 
 
 @contextmanager
-def opened(python: str | Path, switched: Switch) -> Iterator[Engine]:
+def opened(model: Model, python: str | Path, switched: Switch) -> Iterator[Engine]:
     """vLLM with its hidden states, by the engine `vllm`, with the faults' plug-in beside q36eval's."""
     interpreter = switched.interpreter(python)
-    engine = open_engine(EngineSettings(SANDBOX, kind="vllm", engine_python=str(interpreter)))
+    engine = open_engine(EngineSettings(model.folder, kind="vllm", engine_python=str(interpreter)))
     try:
         yield engine
     finally:
         engine._worker.close()  # type: ignore[attr-defined]
 
 
-def gated(address: str, state: Path) -> Said:
+def gated(model: Model, address: str, state: Path) -> Said:
     """What a gate says of an endpoint's canaries."""
-    command = [sys.executable, "-m", "q36eval", "--state", str(state), *GATE, "--branch", SANDBOX.name]
-    command += ["--base-url", address, "--json"]
+    command = [sys.executable, "-m", "q36eval", "--state", str(state), *GATE, "--branch", str(model.folder)]
+    command += ["--reference", str(model.folder), "--base-url", address, "--json"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     try:
         document: dict[str, Any] = json.loads(done.stdout)
@@ -145,7 +137,7 @@ def _said(report: dict[str, Any], probe: Probe) -> Said:
 def _figure(judged: dict[str, Any]) -> str:
     """The figure that was judged with its interval and counts."""
     if judged.get("figure") is None:
-        return "not measured"
+        return str(judged.get("reason") or "not measured")
     text, interval, counts = f"{judged['figure']:.3g}", judged.get("figure_interval"), judged.get("counts")
     if interval:  # a bound may be the text Infinity, as JSON has no such number
         text += f" ({float(interval['lower']):.3g} to {float(interval['upper']):.3g})"

@@ -2,20 +2,18 @@
 
 from collections.abc import Callable, Iterator, Sequence
 
-from benchmarks.serving_faults.judging import POLICIES, Said, said_of_report
-from benchmarks.serving_faults.server import SANDBOX
-from q36eval.app.targets import load_family
-from q36eval.config import Paths
+from benchmarks.serving_faults.judging import Said, said_of_report
+from benchmarks.serving_faults.server import Model
 from q36eval.engines import EngineOptions
 from q36eval.engines.openai.endpoint import Endpoint
 from q36eval.gate import decide
-from q36eval.gate.policy_file import read_policy
 from q36eval.records import Measurement
 from q36eval.served.chat import ask_chat, completions_streamed, parser_measured, prompts_measured, streams_measured
 from q36eval.served.comparison import cut_in_half, greedy_measured, measured_differences
 from q36eval.served.declared_server import Plan
-from q36eval.served.differentials import Alone, answers, cache_hit, concurrency, streaming
+from q36eval.served.differentials import Alone, answers, cache_hit, concurrency
 from q36eval.served.prompts import Prompts
+from tests.q36eval.served.judging import few_prompts_policy
 
 CONCURRENCY = 16
 """The server answers no more at once."""
@@ -24,10 +22,11 @@ CONCURRENCY = 16
 class Differentials:
     """One endpoint, and what of it may be compared."""
 
-    def __init__(self, address: str) -> None:
-        family = load_family("sandbox", Paths.default())
-        self._endpoint = Endpoint.load(EngineOptions(kind="openai", base_url=address).of(SANDBOX))
-        self._prompts, self._plan = Prompts(self._endpoint.tokenizer, family), Plan(concurrency=CONCURRENCY)
+    def __init__(self, model: Model, address: str, items: int) -> None:
+        self._endpoint = Endpoint.load(EngineOptions(kind="openai", base_url=address).of(model.folder))
+        self._prompts = Prompts(self._endpoint.tokenizer, model.family)
+        self._plan = Plan(items, concurrency=CONCURRENCY)
+        self._policy = few_prompts_policy() if items < Plan.items else model.policy("served")
         self.parts: dict[str, Callable[[], Iterator[Measurement]]] = {
             "greedy": self._greedy,
             "streaming": self._streaming,
@@ -39,9 +38,9 @@ class Differentials:
     def said_of(self, parts: Sequence[str]) -> Said:
         """What the policy's criteria say of those comparisons alone, as the endpoint is now."""
         measured = [each for part in parts for each in self.parts[part]()]
-        policy, keys = read_policy(POLICIES / "served.yaml"), {each.key for each in measured}
-        criteria = tuple(each for each in policy.criteria if each.key in keys)
-        return said_of_report(decide(policy.model_copy(update={"criteria": criteria}), measured), "served")
+        keys = {each.key for each in measured}
+        criteria = tuple(each for each in self._policy.criteria if each.key in keys)
+        return said_of_report(decide(self._policy.model_copy(update={"criteria": criteria}), measured), "served")
 
     def _greedy(self) -> Iterator[Measurement]:
         halves = cut_in_half(self._prompts.short(self._plan.items))
@@ -51,8 +50,7 @@ class Differentials:
         alone = Alone.of(self._endpoint, self._prompts, self._plan)
         streams = answers(self._endpoint, alone.prompts, stream=True)
         yield completions_streamed(alone.prompts, alone.baseline, streams)
-        found = streaming(alone, streams)
-        yield measured_differences("streaming", found.compared, found.how)
+        yield measured_differences("streaming", alone.against(streams), "streamed against whole")
 
     def _concurrency(self) -> Iterator[Measurement]:
         alone = Alone.of(self._endpoint, self._prompts, self._plan)
@@ -60,7 +58,7 @@ class Differentials:
         yield measured_differences("concurrency", found.compared, found.how)
 
     def _chat(self) -> Iterator[Measurement]:
-        asked = ask_chat(self._endpoint, self._prompts.with_tools(self._plan.items))
+        asked = ask_chat(self._endpoint, self._prompts.for_chat(self._plan.items))
         yield prompts_measured(asked)
         yield from parser_measured(asked)
         yield streams_measured(asked)

@@ -12,8 +12,9 @@ STALE = 0.1
 
 
 def first_scale_for_gate_and_up(weights: "dict[str, Any]") -> "dict[str, Any]":
-    """As vLLM fuses NVFP4 experts: values of up are read by the global scale of gate, which is half of their own."""
-    for name in [name for name in weights if name.endswith(".up_proj.weight") and ".experts." in name]:
+    """As vLLM fuses NVFP4: values of up are read by the global scale of gate, which is half of their own."""
+    ups = [name for name in weights if name.endswith(".up_proj.weight")]
+    for name in [name for name in ups if ".experts." in name] or ups:
         weights[name] = weights[name] / UP_OVER_GATE
     return weights
 
@@ -38,7 +39,8 @@ CHANGES = {
 
 
 def install() -> None:
-    """Wrap the loading of the family's text model."""
+    """Wrap the loading of both families' text models."""
+    from vllm.model_executor.models.llama import LlamaForCausalLM
     from vllm.model_executor.models.qwen3_5 import Qwen3_5ForCausalLMBase
 
     def load(original: Any, self: Any, weights: "Iterable[tuple[str, Any]]") -> Any:
@@ -47,4 +49,5 @@ def install() -> None:
             return original(self, weights)
         return original(self, iter(change({name: weight.clone() for name, weight in weights}).items()))
 
-    wrapped(Qwen3_5ForCausalLMBase, "load_weights", load)
+    for each in (LlamaForCausalLM, Qwen3_5ForCausalLMBase):
+        wrapped(each, "load_weights", load)

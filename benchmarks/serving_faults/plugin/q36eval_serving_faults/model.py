@@ -5,7 +5,7 @@ from typing import Any
 from .switch import active, wrapped
 
 ROPE_BASE = 10_000_000.0
-"""The base of the large models of this family; the sandbox names 10,000."""
+"""The base of the large Qwen3.6 models; the sandbox names 10,000, SmolLM2 100,000."""
 SMALLER = 2.0**-13
 """How small the cached values are, which a calibrated scale would have made up for: FP8 holds nothing below 2^-10."""
 BIASED_TOKENS, BIAS = 16, 2.0
@@ -59,17 +59,19 @@ def _step(original: Any, self: Any, *arguments: Any, **named: Any) -> Any:
 
 
 def _projected(original: Any, self: Any, qkv: Any, positions: Any) -> Any:
-    """Queries, keys, values and the output's gate of one attention layer."""
+    """Queries, keys, values and the output's gate of one of Qwen's attention layers."""
+    q, k, v, gate = original(self, qkv, positions)
+    return q, k, v, None if active() == "output-gate" else gate
+
+
+def _attended(original: Any, self: Any, q: Any, k: Any, v: Any, *arguments: Any, **named: Any) -> Any:
+    """One attention layer of any model, from rotated queries and keys."""
     import torch
 
-    q, k, v, gate = original(self, qkv, positions)
-    name = active()
-    if name == "output-gate":
-        gate = None
-    if name == "kv-scales":
+    if active() == "kv-scales":
         k = k.to(torch.float8_e4m3fn).to(k.dtype)
         v = (v * SMALLER).to(torch.float8_e4m3fn).to(v.dtype) / SMALLER
-    return q, k, v, gate
+    return original(self, q, k, v, *arguments, **named)
 
 
 def _embedded(original: Any, self: Any, input_ids: Any) -> Any:
@@ -100,13 +102,18 @@ def _sampled(original: Any, self: Any, logits: Any, *arguments: Any, **named: An
 
 
 def install() -> None:
-    """Wrap what the family's text model computes, and the step before which faults are switched."""
+    """Wrap what both families' text models compute, and the step before which faults are switched."""
+    from vllm.model_executor.layers.attention import Attention
+    from vllm.model_executor.models.llama import LlamaForCausalLM, LlamaModel
     from vllm.model_executor.models.qwen3_5 import Qwen3_5ForCausalLMBase
     from vllm.model_executor.models.qwen3_next import Qwen3NextAttention, Qwen3NextModel
     from vllm.v1.worker.gpu_model_runner import GPUModelRunner
 
     wrapped(GPUModelRunner, "execute_model", _step)
     wrapped(GPUModelRunner, "_sample", _sampled)
+    wrapped(Attention, "forward", _attended)
     wrapped(Qwen3NextAttention, "_project_qkv_gate", _projected)
-    wrapped(Qwen3NextModel, "embed_input_ids", _embedded)
-    wrapped(Qwen3_5ForCausalLMBase, "compute_logits", _logits)
+    for each in (LlamaModel, Qwen3NextModel):
+        wrapped(each, "embed_input_ids", _embedded)
+    for each in (LlamaForCausalLM, Qwen3_5ForCausalLMBase):
+        wrapped(each, "compute_logits", _logits)
