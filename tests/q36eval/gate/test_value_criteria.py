@@ -93,7 +93,7 @@ def test_a_hundred_documents_of_which_ten_hold_the_tokens_are_not_a_hundred() ->
     assert by_clusters(100, [300] * 140).verdict is CriterionVerdict.INCONCLUSIVE  # judged, before Holm
     refused = by_clusters(100, [200] * 130 + [8000] * 10)
     assert (refused.verdict, refused.code) == (CriterionVerdict.NOT_MEASURED, "too-few-clusters")
-    assert "17 clusters" in refused.reason
+    assert "17 equal clusters" in refused.reason
     assert "100" in refused.reason
     # a policy that says nothing does not pass on eight documents
     assert by_clusters(None, [300] * 8).verdict is CriterionVerdict.NOT_MEASURED

@@ -154,7 +154,7 @@ def test_what_serves_other_weights_than_the_checkpoints_fails(
 
 @pytest.mark.parametrize(
     ("engine", "reason", "exit_code"),
-    [(EngineOptions(), "serves nothing", 3), (EngineOptions(kind="broken"), "no finite numbers", 4)],
+    [(EngineOptions(), "serves nothing", 3), (EngineOptions(kind="broken"), "not finite", 4)],
 )
 def test_where_nothing_is_served_or_no_numbers_are_given_it_is_not_measured(
     paths: Paths, engine: EngineOptions, reason: str, exit_code: int
