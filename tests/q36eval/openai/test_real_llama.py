@@ -15,6 +15,7 @@ from q36eval.engines import Engine, EngineSettings, open_engine
 from q36eval.engines.base import GenerationRequest
 from q36eval.engines.openai.endpoint import Endpoint
 from q36eval.gate import CriterionVerdict
+from q36eval.served.declared_server import Plan
 from tests import smollm2
 from tests.q36eval.openai.server import opened
 from tests.q36eval.openai.test_real_vllm import assert_most_answers_are_its_own
@@ -76,11 +77,10 @@ def test_ids_and_likeliest_tokens_of_a_real_llama_cpp_are_those_of_its_answer(lo
     assert streamed.text == said.text
 
 
-def test_a_real_llama_cpp_passes_every_criterion_that_it_can_show(address: str, tmp_path: Path) -> None:
-    """More requests than it answers over one connection: it ends each after a hundred."""
+def test_a_real_llama_cpp_raises_no_alarm_and_what_it_cannot_show_is_named(address: str, tmp_path: Path) -> None:
     branch = smollm2.folder(rescaled=False)
-    found = judged(address, tmp_path, branch=branch, family=derive_family(branch, Paths.default()))
-    others = {name for name, verdict in found.verdicts.items() if verdict is not CriterionVerdict.PASS}
-    assert others == set(NEEDS)
+    few = Plan(items=2, conversations=1, turns=2, concurrency=4, load_requests=4)
+    found = judged(address, tmp_path, few, branch=branch, family=derive_family(branch, Paths.default()))
+    assert not found.failed
+    assert all(found.verdicts[name] is CriterionVerdict.NOT_MEASURED for name in NEEDS)
     assert all(any(what in trouble for trouble in found.troubles) for what in NEEDS.values())
-    assert len(found.troubles) == len({*NEEDS.values()})
