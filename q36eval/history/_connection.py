@@ -46,7 +46,7 @@ REMEDIES = {
     "read-only": "make it writable, or name another database with Q36EVAL_HISTORY",
     "permission denied": "let this user create and write tables there, or name another database",
     "lock": "another process has held it for too long; try again when that has ended",
-    "unable to open": "this user may not open it or its folder; see docs/history.md, Several users",
+    "unable to open": "its file system is read-only, or this user may not open it; see docs/history.md, Several users",
     "does not exist": "create it, or name another database with Q36EVAL_HISTORY",
     "no such column": CHANGED,
     "no such table": CHANGED,
