@@ -119,8 +119,9 @@ def measure_served(
 
     def of_chat() -> list[Measurement]:
         asked = ask_chat(endpoint, for_chat)
+        parser = [each for each in parser_measured(asked) if prompts.tools or each.slice != "calls"]
         calls = [calls_measured(asked)] if prompts.tools else []
-        of_all = [prompts_measured(asked), streams_measured(asked), *parser_measured(asked), *calls]
+        of_all = [prompts_measured(asked), streams_measured(asked), *parser, *calls]
         return [figure for figure in of_all if figure.counts.total]
 
     yield from run.part("chat", of_chat)

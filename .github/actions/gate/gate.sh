@@ -40,16 +40,27 @@ export Q36EVAL_STATE=${Q36EVAL_ACTION_STATE:-${RUNNER_TEMP:-/tmp}/q36eval-state}
 # Installs this action's own version; a runner that keeps its tools finds it again.
 command=${Q36EVAL_ACTION_COMMAND-}
 if [ -z "$command" ]; then
-  source=$(cd "$GITHUB_ACTION_PATH/../../.." && pwd)
-  version=$(cd "$source" && find app canaries data evals kl q36eval constraints.txt -type f -print0 | sort -z | xargs -0 sha256sum | sha256sum)
-  environment=${RUNNER_TOOL_CACHE:-${RUNNER_TEMP:-/tmp}}/q36eval-${version:0:16}
-  command=$environment/bin/q36eval
   torch=${TORCH_INDEX-https://download.pytorch.org/whl/cpu}
   [ "${Q36EVAL_ACTION_DEVICE:-cpu}" = cpu ] || torch=
-  install=("$environment/bin/python" -m pip install --quiet --disable-pip-version-check --constraint "$source/constraints.txt")
-  [ -x "$command" ] || { python3 -m venv "$environment" && "${install[@]}" ${torch:+--index-url "$torch"} torch &&
-    "${install[@]}" "$source[suites,gguf]"; } || echo "q36eval could not be installed from $source." >&2
+  source=$(cd "$GITHUB_ACTION_PATH/../../.." && pwd)
+  version=$(cd "$source" && {
+    echo "$torch" "$(python3 --version)"
+    find app canaries data evals kl q36eval constraints.txt pyproject.toml -type f -print0 | sort -z | xargs -0 sha256sum
+  } | sha256sum)
+  environment=${RUNNER_TOOL_CACHE:-${RUNNER_TEMP:-/tmp}}/q36eval-${version:0:16}
+  command=$environment/bin/q36eval
+  mkdir -p "${environment%/*}"
+  (
+    flock 9 # another job may install it now
+    [ -x "$command" ] && exit
+    install=("$environment/bin/python" -m pip install --quiet --disable-pip-version-check --constraint "$source/constraints.txt")
+    python3 -c 'import sys; sys.exit(sys.version_info < (3, 11) and "q36eval needs Python 3.11 or newer.")' &&
+      python3 -m venv "$environment" &&
+      { [ -z "$torch" ] || "${install[@]}" --no-deps --index-url "$torch" torch; } &&
+      "${install[@]}" "$source[suites,gguf,postgres]"
+  ) 9>"$environment.lock" || echo "q36eval could not be installed from $source." >&2
 fi
+[ -z "${GITHUB_ENV-}" ] || echo "Q36EVAL_RESTORED=yes" >>"$GITHUB_ENV" # a second gate of this job finds the state as it is
 
 code=2
 # a folder of its own, so that no report of an earlier gate is taken for this one's

@@ -24,7 +24,7 @@ from tests.q36eval.served.judging import judged
 
 TEXTS = [f"The capital of {country} is" for country in ("France", "Italy", "Spain", "Japan")]
 LLAMA = os.environ.get("Q36EVAL_LLAMA_CPP")
-OF_CALLS = ("parser-arguments", "parser-finish", "parser-thought", "served-calls")
+OF_CALLS = ("parser-arguments", "parser-calls", "parser-finish", "parser-thought", "served-calls")
 NEEDS = {"served-conversation": "cache_salt", "served-eviction": "KV cache"}
 NEEDS |= dict.fromkeys(OF_CALLS, "no tools and no reasoning")
 """What llama.cpp or this model's template shows nothing of, and for want of what."""
