@@ -236,6 +236,8 @@ def _choice(
     choice: dict[str, Any] = {"index": 0, "logprobs": None}
     written = b"null"
     is_vllm = served.shape == "vllm"
+    if is_vllm and body.get("echo"):
+        return _echoed(served, body, ids)
     in_prompt = body.get("prompt_logprobs") if is_vllm else None
     if in_prompt is not None:
         rows = served.log_probs(ids)  # not with a token more, which moves BF16
@@ -276,6 +278,22 @@ def _choice(
     if is_vllm and body.get("return_token_ids"):
         choice |= {"token_ids": tokens, "prompt_token_ids": ids}
     return choice | {"prompt_logprobs": None}, len(tokens), written
+
+
+def _echoed(served: Served, body: Mapping[str, Any], ids: list[int]) -> tuple[dict[str, Any], int, bytes]:
+    """The prompt and one token more, each with its log-probability and by text the likeliest, as lm-eval reads it."""
+    after = served.next_log_probs(ids)
+    rows, tokens = [*served.log_probs(ids), after], [*ids, int(after.argmax())]
+    texts = [served.engine.tokenizer.decode([token]) for token in tokens]
+    tops: list[dict[str, float] | None] = [None]
+    for row, token in zip(rows, tokens[1:], strict=True):
+        entry = entry_of(row, body["logprobs"], token)
+        tops.append({served.engine.tokenizer.decode([name]): value for name, (value, _) in reversed(entry.items())})
+    scores = [None, *(float(row[token]) for row, token in zip(rows, tokens[1:], strict=True))]
+    offsets = [len("".join(texts[:place])) for place in range(len(texts))]
+    logprobs = {"tokens": texts, "token_logprobs": scores, "top_logprobs": tops, "text_offset": offsets}
+    choice = {"text": "".join(texts), "logprobs": logprobs, "finish_reason": "length", "stop_reason": None}
+    return choice | {"prompt_logprobs": None}, 1, b"null"
 
 
 def entry_of(row: torch.Tensor, count: int, token: int) -> dict[int, tuple[float, int]]:
