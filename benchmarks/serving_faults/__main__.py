@@ -29,6 +29,7 @@ from benchmarks.serving_faults.server import EVERY_LOG_PROBABILITY, SANDBOX, Mod
 from benchmarks.serving_faults.switch import Switch, switch
 from q36eval.engines import EngineSettings, open_engine
 from q36eval.errors import EngineError
+from q36eval.gate.report import UNMEASURED
 
 HEAD = "| fault | caught by | figures | verdict | s |\n|---|---|---|---|---|"
 
@@ -85,7 +86,8 @@ def row(fault: Fault | None, said: Said, seconds: float) -> tuple[str, bool]:
     caught = [each for each in said.failed if each.id in wanted]
     others = [each for each in said.failed if each.id not in wanted]
     refused = fault is not None and bool(fault.refusal) and fault.refusal == said.verdict
-    good = not said.failed and not said.sentence if fault is None else bool(caught) or refused
+    judged = any(each.verdict not in UNMEASURED for each in said.criteria)
+    good = judged and not said.failed if fault is None else bool(caught) or refused
     by = ", ".join(f"`{each.id}`" for each in [*caught, *others]) or said.sentence or "-"
     shown = (caught or others or list(said.criteria))[:3]
     figures = "; ".join(f"{each.id} {each.figure}" for each in shown)
@@ -128,10 +130,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     as_it_must_be = True
     for fault in faults if not chosen.clean else ():
         if fault not in possible:
-            print(
-                f"| `{fault.name}`: {fault.what} | - | does not exist here: the model has no {fault.needs} | - | 0 |",
-                flush=True,
-            )
+            print(f"| `{fault.name}`: {fault.what} | - | the model has no {fault.needs} | - | 0 |", flush=True)
     for first, shown in plan:
         with switch(first) as switched:
             state = chosen.state or switched.folder / "state"

@@ -61,8 +61,7 @@ WATCHED = "watch_incidents"
 """The metric of a deployment that is watched: the next round comes by itself."""
 
 
-SERVING = {"vllm": " --engine vllm", "openai": " --engine openai --base-url URL"}
-"""How a command names the engine that served a run."""
+AT_FAULT = "shows whether the checkpoint or the engine is at fault"
 
 
 def next_steps(
@@ -149,9 +148,9 @@ def _after_fail(report: GateReport, run: "RunRecord") -> Iterator[NextStep]:
         yield NextStep(PAGES, "shows its answers next to the reference's")
     packed = "reference_pack" in run.provenance.get(OPTIONS, ())  # a pack holds answers, not weights
     if probes & {ProbeName.KL, ProbeName.EVALS, ProbeName.CANARIES} and not packed:
-        engine = SERVING.get("" if run.identity is None else run.identity.engine, "")
-        what = "whether the checkpoint or the engine is at fault" if engine else "which tensors cost the quality"
-        yield NextStep(f"q36eval attribute {branch_option(run)}{engine}", f"shows {what}")
+        engine = _engine(run)
+        what = AT_FAULT if engine else "shows which tensors cost the quality"
+        yield NextStep(f"q36eval attribute {branch_option(run)}{engine}", what)
     if stopped_early(report) and INTEGRITY not in metrics:  # else nothing more can be evaluated
         can = bool(failed) and all(_may_be_waived(result, run) for result in failed)
         why = "a waiver needs the full record, and" if can else "for the full record:"
@@ -221,6 +220,8 @@ def _after_inconclusive(report: GateReport, run: "RunRecord", since: Since) -> I
         if of_canaries and supplies is not None and supplies.draws is not None and supplies.draws < supplies.most_draws:
             draws = min(supplies.most_draws, 2 * supplies.draws)
             yield NextStep(f"q36eval gate {branch_option(run)} --draws {draws}", "more draws of each canary family")
+        if engine := _engine(run):
+            yield NextStep(f"q36eval attribute {branch_option(run)}{engine}", AT_FAULT)
         yield NextStep(
             f"q36eval gate {branch_option(run)} --suite NAME", "a larger suite: more items narrow the interval"
         )
@@ -241,6 +242,12 @@ def _asked_whole(report: GateReport, run: "RunRecord") -> bool:
 def branch_option(run: "RunRecord") -> str:
     """`--branch …` by which a command finds the run's branch again."""
     return f"--branch {_checkpoint(run)}"
+
+
+def _engine(run: "RunRecord") -> str:
+    """How a command names the engine that served the run; nothing of one in this process."""
+    engine = "" if run.identity is None else run.identity.engine
+    return {"vllm": " --engine vllm", "openai": " --engine openai --base-url URL"}.get(engine, "")
 
 
 def _in_history(run: "RunRecord") -> str:

@@ -258,7 +258,7 @@ def _draw_sign(reader: Reader, run: RunRecord, report: GateReport, allowed: Perm
         return
     st.text(lanes_words(what.found))
     for signature in reader.history.sign_offs(run.id):
-        other = ", for another report of this run"
+        other = ", for another report of this run, or not decided with it yet"
         counts = "" if signature in report.signed_by else other
         st.text(line(f"Signed before by {signature.owner} on {signature.at:%Y-%m-%d}{counts}: {signature.reason}"))
     reason = _reason("sign", "What did you check, and what do you conclude?", allowed)

@@ -23,6 +23,7 @@ from q36eval.reports.ui_address import UI_URL, links
 from tests.q36eval.gate.evidence import only
 from tests.q36eval.reports.report_samples import (
     HOSTILE,
+    IDENTITY,
     accuracy,
     clean_report,
     hostile_report,
@@ -43,11 +44,10 @@ def inconclusive() -> GateReport:
 
 
 def test_what_is_told_fits_the_verdict() -> None:
-    assert steps(hostile_report()) == [
-        "q36eval ui",
-        "q36eval attribute --branch main",
-        "q36eval gate --branch main --exhaustive",
-    ]
+    attribute, vllm = "q36eval attribute --branch main", IDENTITY.model_copy(update={"engine": "vllm"})
+    assert steps(hostile_report()) == ["q36eval ui", attribute, "q36eval gate --branch main --exhaustive"]
+    for report in (hostile_report(), inconclusive()):
+        assert f"{attribute} --engine vllm" in steps(report, identity=vllm)
     passed = clean_report()
     assert steps(passed)[0].startswith("q36eval review bless 20260501-101112-abcdef ")
     waiting = passed.model_copy(update={"verdict": Verdict.INCONCLUSIVE, "exit_code": 3, "awaiting_sign_off": True})
