@@ -47,8 +47,9 @@ from q36eval.files import checkpoint_path
 from q36eval.records import DeploymentIdentity
 
 KIND = "vllm"
-WINDOW_TOKENS, CPU_WINDOW_TOKENS = 131_072, 32_768
-"""So many tokens of prompts are handed over at once: their states travel in one file (512 MiB at a width of 2,048)."""
+WINDOW_TOKENS = 32_768
+"""So many tokens of prompts are handed over at once. Their states travel in one file (256 MiB at a width of 4,096)
+while the next are computed."""
 WINDOW_ANSWERS, WINDOW_PROMPT_TOKENS = 1_024, 2_000_000
 """Answers handed over at once, and the tokens of their prompts (16 MB as JSON); vLLM batches them as it likes."""
 
@@ -80,10 +81,9 @@ class VLLMEngine(BatchedEngine):
         tokenizer: Any,
         stop_ids: Sequence[int],
         identity: DeploymentIdentity,
-        window_tokens: int = WINDOW_TOKENS,
     ) -> None:
         self._worker, self._context, self._head = worker, context, head
-        self._windows_of_texts: Windows = partial(batches_by_length, max_tokens=window_tokens)
+        self._windows_of_texts: Windows = partial(batches_by_length, max_tokens=WINDOW_TOKENS)
         self.tokenizer, self._stop_ids, self.identity = tokenizer, tuple(stop_ids), identity
         self.device = head.device
 
@@ -117,8 +117,7 @@ class VLLMEngine(BatchedEngine):
             except AskError as error:
                 raise EngineError("engine-not-opened", f"vLLM does not open {settings.folder}: {error}.") from error
             held.check()  # what vLLM loaded is what the identity is of
-        window_tokens = CPU_WINDOW_TOKENS if there.on_cpu else WINDOW_TOKENS
-        engine = cls(worker, int(opened["context"]), head, tokenizer, stop_ids, identity, window_tokens)
+        engine = cls(worker, int(opened["context"]), head, tokenizer, stop_ids, identity)
         check_states(engine, worker, engine._context)
         return engine
 
@@ -244,7 +243,7 @@ def one_by_one(requests: list[ScoreRequest]) -> Iterator[list[ScoreRequest]]:
 def other_company(requests: list[ScoreRequest]) -> Iterator[list[ScoreRequest]]:
     """Half as many tokens at once, in an order that follows from keys and not from lengths."""
     ordered = sorted(requests, key=lambda request: (request.group, request.key))
-    return in_order(ordered, lambda window, one: _length(window) + len(one.token_ids) > CPU_WINDOW_TOKENS // 2)
+    return in_order(ordered, lambda window, one: _length(window) + len(one.token_ids) > WINDOW_TOKENS // 2)
 
 
 def windows_of_answers(requests: Sequence[GenerationRequest]) -> Iterator[list[GenerationRequest]]:
