@@ -1,16 +1,16 @@
 """The gate: policy, decision and report. `decide` is pure: no I/O, no clock, no random state.
 
-`policy` is what is asked of a branch, `margins` which margin holds for its schemes. `evidence` gathers the measurements
-of each criterion, `judge` tests one criterion (`blessed`: against the blessed run, `competence`: where the reference
-can do the task, `noise`: above the noise floor), `integrity` adds what no policy may allow, `decide` combines all of it
-with `waivers` into the `report`. `headroom` says how far a verdict is from another, `sequential` when enough was
-evaluated, `attempts` how often a PASS was tried for. `policy_file` reads what a
-person writes; it alone touches files, and nothing that decides imports it.
+`policy` defines the criteria of a branch; `margins` selects the margin for its quantization schemes. `evidence`
+collects the measurements of each criterion and `judgement` tests one criterion. `blessed_run` compares with the blessed
+run, `competence` checks that the reference can do the task, `noise` that a margin exceeds the noise floor. `integrity`
+adds faults that no policy may allow. `decision` combines the results with `waivers` into the `report`. `headroom`
+measures the distance to another verdict, `sequential` decides when enough was evaluated, `attempts` counts earlier
+gates. `policy_file` reads policy files; only it touches files, and no module that decides imports it.
 
-It may import `q36eval.records`, `q36eval.stats`, `q36eval.schemes` and, to read files, `q36eval.config`.
+The package may import `q36eval.records`, `q36eval.stats`, `q36eval.schemes` and, to read files, `q36eval.config`.
 
-To add a kind of criterion: its name in `stats.MarginKind` with its estimators and its test in `stats._margin`, its
-meaning, range and words in `policy.Margin`.
+To add a kind of criterion: add its name to `stats.MarginKind` with its estimators, its test to `stats._margin`, and its
+meaning, range and description to `policy.Margin`.
 """
 
 from q36eval.gate.attempts import EarlierGate, Tried

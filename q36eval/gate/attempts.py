@@ -1,4 +1,4 @@
-"""Earlier gates of the same checkpoint: how often a PASS was tried for, and what that does to a false one. Pure."""
+"""Earlier gates of the same checkpoint: their number, and its effect on the chance of a false PASS. Pure."""
 
 from datetime import datetime
 from typing import Any
@@ -12,8 +12,8 @@ from q36eval.records import Record, Verdict
 class EarlierGate(Record):
     """A finished gate of the same deployment by the same criteria.
 
-    `other_suites` are the probes that it asked another suite (another corpus among them). `answers` names the answers
-    that it rests on: gates of the same name rest on the same ones, and are one try.
+    `other_suites` are the probes that used a different suite or corpus in that gate. `answers` identifies the set of
+    answers behind the gate: gates with the same value use the same answers and count as one attempt.
     """
 
     run_id: str
@@ -24,10 +24,10 @@ class EarlierGate(Record):
 
 
 class Tried(Record):
-    """What a decision knows of other gates: the earlier ones, oldest first, and the name of this gate's answers.
+    """The other gates known to a decision: the earlier ones, oldest first, and the identifier of this gate's answers.
 
-    `unfinished` are the gates that began to measure and never came to a verdict: who saw them go badly may have ended
-    them. `reused` is of an earlier version only, whose gates took answers over from other runs.
+    `unfinished` are gates that began to measure and never reached a verdict: somebody may have stopped them because
+    they went badly. Only an earlier version sets `reused`; its gates took answers over from other runs.
     """
 
     earlier: tuple[EarlierGate, ...] = ()
@@ -37,13 +37,13 @@ class Tried(Record):
 
 
 class Attempts(Record):
-    """How often this deployment was gated by these criteria, and the chance of a false PASS over all of it.
+    """The number of gates of this deployment by these criteria, and the chance of a false PASS over all of them.
 
-    `answer_sets` counts the sets of answers that all gates up to this one rest on: the same answers are no further
-    try. `false_pass_each` is the chance that a branch just at a margin passes one gate, the greatest over the
-    blocking criteria; `false_pass_any` that of one or more PASS among as many independent gates, which is what other
-    items give. Gates of the same items are alike, and give less. `allowed` is the policy's `max_attempts`. Those that
-    were begun and left `unfinished` are told and not counted: a machine that went down is no try for a PASS.
+    `answer_sets` counts the distinct sets of answers up to this gate: the same answers are not another attempt.
+    `false_pass_each` is the chance that a branch exactly at a margin passes one gate, the largest over the blocking
+    criteria. `false_pass_any` is the chance of at least one PASS among that many independent gates, as with new items;
+    gates with the same items are correlated, and their chance is lower. `allowed` is the policy's `max_attempts`.
+    `unfinished` gates are reported but not counted: a crashed machine is not an attempt at a PASS.
     """
 
     earlier: tuple[EarlierGate, ...] = ()
@@ -56,18 +56,18 @@ class Attempts(Record):
 
     @property
     def since_pass(self) -> int:
-        """The sets of answers after the last gate that passed, this one's among them."""
+        """The number of answer sets after the last gate that passed, including this gate's."""
         passed = max((n for n, gate in enumerate(self.earlier, 1) if gate.verdict is Verdict.PASS), default=0)
         return self.answer_sets - len({gate.answers for gate in self.earlier[:passed]})
 
     @property
     def too_many(self) -> bool:
-        """Whether the policy allows fewer: then a PASS needs a reviewer's signature."""
+        """Whether the policy allows fewer attempts; a PASS then needs a reviewer's signature."""
         return self.allowed is not None and self.since_pass > self.allowed
 
 
 def attempts_of(policy: Policy, tried: Tried | None) -> Attempts | None:
-    """The attempts that a decision by `policy` is the last of; None where it is the first."""
+    """The attempts up to and including a decision by `policy`; None for a first attempt."""
     if tried is None or not (tried.earlier or tried.unfinished or tried.reused):
         return None
     sets = len({gate.answers for gate in tried.earlier} | {tried.answers})
@@ -87,7 +87,7 @@ def attempts_of(policy: Policy, tried: Tried | None) -> Attempts | None:
 
 
 def judged_content(policy: Policy) -> dict[str, Any]:
-    """What of a policy decides: not its name, nor its words, nor how often it may be tried."""
+    """The parts of a policy that decide: everything except its name, its texts and the allowed attempts."""
     criteria = [
         criterion.model_dump(mode="json", exclude={"note": True, "title": True, "margin": {"source"}})
         for criterion in policy.criteria

@@ -1,4 +1,4 @@
-"""Evidence against the blessed run: what the branch answers now beside what it answered when it was accepted. Pure."""
+"""Evidence against the blessed run: the branch's answers now and at the time it was accepted. Pure."""
 
 from collections.abc import Sequence
 
@@ -12,16 +12,16 @@ ESTIMATORS: dict[Estimator, Estimator] = {
     "perplexity": "perplexity",
     "ratio": "ratio",
 }
-"""What a measurement becomes when the blessed run's takes the reference's place. A divergence, which is itself a
-comparison, becomes a paired mean; quantiles and maxima have no sums by cluster, so they cannot be paired."""
+"""The estimator after the blessed run's measurement takes the reference's place. A divergence, itself a comparison,
+becomes a paired mean; quantiles and maxima have no sums by cluster, so they cannot be paired."""
 
 BLESS = "`q36eval review bless RUN`"
 
 
 def against_blessed(measurement: Measurement, blessed: Sequence[Measurement]) -> Measurement | Reason:
-    """The measurement with the blessed run's answers for its reference, paired by the clusters' names; or why not.
+    """The measurement with the blessed run as its reference, paired by cluster names; or the reason why this fails.
 
-    `blessed` are the distinct measurements of the blessed run with the same key.
+    `blessed` holds the distinct measurements of the blessed run with the same key.
     """
     if measurement.estimator in ESTIMATORS and not blessed:
         return Reason(
@@ -39,11 +39,11 @@ def against_blessed(measurement: Measurement, blessed: Sequence[Measurement]) ->
 
 
 def paired_with(measurement: Measurement, other: Measurement, whose: str = "the other run") -> Measurement | Reason:
-    """The measurement with another run's answers for its reference, paired by the clusters' names; or why not.
+    """The measurement with another run as its reference, paired by cluster names; or the reason why this fails.
 
-    Both runs must have asked the same of the same clusters; only where asking stopped early, between blocks that were
-    laid out alike, the longer run counts as far as the shorter one went: bets may stop at any block, and so at that
-    one. What errored in either run counts as errored, its whole cluster with it. `whose` the other one is, in words.
+    Both runs must have evaluated the same clusters the same way. If one run stopped early, between blocks with the same
+    layout, the longer run is cut to its length: bets may stop at any block. A unit that errored in either run errors
+    its whole cluster. `whose` names the other run in messages.
     """
     if measurement.estimator not in ESTIMATORS:
         why = f"a {measurement.estimator} cannot be compared with {whose}, since it is not a sum over clusters"
@@ -58,7 +58,7 @@ def paired_with(measurement: Measurement, other: Measurement, whose: str = "the 
 
 
 def measured(measurement: Measurement, clusters: Clusters, estimator: Estimator) -> Measurement:
-    """`measurement` made from these clusters by that estimator."""
+    """`measurement` rebuilt from these clusters with that estimator."""
     value, reference_value, effect, interval = summarize(clusters, estimator)
     return measurement.model_copy(
         update={
@@ -93,7 +93,7 @@ Rows = tuple[list[int], list[int]]
 
 
 def _common_rows(ours: Clusters, theirs: Clusters) -> Rows | Reason:
-    """The clusters to compare, or what the other run did otherwise."""
+    """The clusters to compare, or the difference that prevents a comparison."""
     mine, blessed = ({name: row for row, name in enumerate(each.names or ())} for each in (ours, theirs))
     common = [name for name in mine if name in blessed]
     rows = [mine[name] for name in common], [blessed[name] for name in common]
@@ -115,7 +115,7 @@ def _common_rows(ours: Clusters, theirs: Clusters) -> Rows | Reason:
 
 
 def _one_is_the_start(ours: Clusters, theirs: Clusters, rows: Rows) -> bool:
-    """Whether the common clusters are whole blocks from the first one on, of both runs."""
+    """Whether the common clusters are whole blocks from the start of both runs."""
     if ours.schedule is None or theirs.schedule is None or not rows[0]:
         return False
     for clusters, schedule, chosen in ((ours, ours.schedule, rows[0]), (theirs, theirs.schedule, rows[1])):
@@ -133,13 +133,13 @@ def _laid_out_alike(ours: Clusters, theirs: Clusters, rows: Rows) -> bool:
 
 
 def _in_pairs(ours: Clusters, theirs: Clusters, rows: Rows) -> Clusters:
-    """One cluster for each common one: our sums, theirs in the reference's place."""
+    """One cluster for each common one: our sums, and the other run's sums in the reference's place."""
     ours, theirs = ours.of_rows(rows[0]), theirs.of_rows(rows[1])
     schedule = ours.schedule or theirs.schedule
     columns: list[tuple[int, float, float, int]] = []
     for row, total in enumerate(map(sum, zip(ours.units, ours.errored, strict=True))):
         if ours.errored[row] or theirs.errored[row]:
-            columns.append((0, 0.0, 0.0, total))  # of what errored in one run, the other's half says nothing
+            columns.append((0, 0.0, 0.0, total))  # a unit that errored in one run is unusable in the other run, too
         else:
             columns.append((total, ours.branch[row], theirs.branch[row], 0))
     return Clusters(

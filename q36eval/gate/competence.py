@@ -1,8 +1,7 @@
-"""What the reference can do of what a criterion compares: a gate before any comparison, never a filter of items. Pure.
+"""Whether the reference can do the task of a criterion: a check before any comparison, not a filter of items. Pure.
 
-A comparison in which the reference fails says nothing. So a family of items that the reference cannot do drops out
-whole, by what it answered before the branch was asked, never by what the branch answered; within a family every item
-stays.
+A comparison in which the reference fails says nothing. A family of items that the reference cannot do is therefore left
+out as a whole, based on the reference's answers alone, which precede the branch's. Within a family every item stays.
 """
 
 import math
@@ -13,7 +12,7 @@ from q36eval.gate.policy import Criterion, Informative
 from q36eval.records import Clusters, Estimator, FamilyCompetence, Measurement, Reason, Record
 
 PAIRED: tuple[Estimator, ...] = ("paired_mean", "paired_proportions")
-"""What compares answers of two deployments; of unbounded values none is right or wrong."""
+"""Estimators that compare answers of two deployments; unbounded values are neither right nor wrong."""
 
 CAUSES = {
     "cut_off": "cut off at their budget",
@@ -24,16 +23,16 @@ CAUSES = {
     "text_around_right_json": "right JSON with text around it",
     "wrong": "wrong",
 }
-"""Why an answer is not right, in words; other causes go by their own names."""
+"""Descriptions of why an answer is not right; other causes are shown by their own names."""
 
 NAMED = 3
-"""So many families are named in one sentence; the report lists them all."""
+"""The number of families that one sentence names; the report lists all of them."""
 
 
 class Competence(Record):
-    """What the reference can do of what a criterion judges, by the items that it was asked before the branch.
+    """What the reference can do of a criterion's task, by the items that it answered before the branch.
 
-    `items` are those, `informative` those that the reference answers right; of all that are `planned`, `remaining` lie
+    `items` counts these, `informative` those that the reference answers right. Of all `planned` items, `remaining` lie
     in families that it can do. `left_out` are the other families, by name: none of their items was judged.
     """
 
@@ -41,13 +40,13 @@ class Competence(Record):
     informative: int
     remaining: int
     planned: int | None = None
-    """None where all that are planned were asked."""
+    """None if all planned items were evaluated."""
     left_out: tuple[FamilyCompetence, ...] = ()
 
 
 @dataclass(frozen=True)
 class Remaining:
-    """What of a criterion's evidence may be judged: the families named `kept`; `refusal` says why none of it may."""
+    """The part of a criterion's evidence to judge: the `kept` families; `refusal` gives the reason for none."""
 
     competence: Competence
     kept: frozenset[str]
@@ -59,11 +58,11 @@ class Remaining:
         return not self.competence.left_out
 
     def of(self, clusters: Clusters) -> Clusters:
-        """Their clusters.
+        """The clusters of the kept families.
 
         Raises:
-            ValueError: the evidence does not say which family a cluster belongs to, or its items weigh differently, so
-                that what remains would no longer weigh as it should.
+            ValueError: the clusters' families are unknown, or the items have different weights, so that leaving some
+                out would distort the rest.
         """
         if self.all_kept:
             return clusters
@@ -75,7 +74,7 @@ class Remaining:
 
 
 def compares_answers(criterion: Criterion, measurement: Measurement) -> bool:
-    """Whether both deployments' answers, right or wrong, stand behind the criterion."""
+    """Whether the criterion compares right and wrong answers of both deployments."""
     clusters = measurement.clusters
     if criterion.informative is None or measurement.estimator not in PAIRED or clusters is None:
         return False
@@ -83,7 +82,7 @@ def compares_answers(criterion: Criterion, measurement: Measurement) -> bool:
 
 
 def remaining(rule: Informative, measurement: Measurement) -> Remaining:
-    """What of a comparison may be judged, by what the reference can do."""
+    """The part of a comparison that may be judged, given what the reference can do."""
     families = measurement.competence or ()
     kept = [family for family in families if is_able(family, rule)]
     asked, planned = sum(family.items for family in families), sum(family.weight for family in families)
@@ -99,12 +98,12 @@ def remaining(rule: Informative, measurement: Measurement) -> Remaining:
 
 
 def is_able(family: FamilyCompetence, rule: Informative) -> bool:
-    """Whether the reference can do enough of a family for a comparison over it to be evidence."""
+    """Whether the reference answers enough of a family right for a comparison over it to be evidence."""
     return family.informative >= rule.min_items and share_above_chance(family) >= rule.min_share
 
 
 def share_above_chance(family: FamilyCompetence) -> float:
-    """The share of a family's items that the reference answers right, of what guessing leaves; 0 without items."""
+    """The reference's share of right answers in a family, corrected for guessing; 0 without items."""
     if not family.items:
         return 0.0
     return (family.informative / family.items - family.chance) / (1.0 - family.chance)
@@ -150,6 +149,6 @@ def family_words(family: FamilyCompetence) -> str:
 
 
 def causes_words(causes: "dict[str, int]") -> str:
-    """`190 cut off at their budget, 7 wrong`: the most frequent first; empty where there are none."""
+    """`190 cut off at their budget, 7 wrong`: the most frequent first; empty without causes."""
     ordered = sorted(causes.items(), key=lambda entry: (-entry[1], entry[0]))
     return ", ".join(f"{count:,} {CAUSES.get(cause, cause.replace('_', ' '))}" for cause, count in ordered if count)

@@ -1,4 +1,4 @@
-"""The decision: a pure function from a policy and what was measured to a report."""
+"""The decision: a pure function from a policy and measurements to a report."""
 
 from collections.abc import Collection, Mapping, Sequence
 from datetime import date
@@ -42,37 +42,36 @@ def decide(
 ) -> GateReport:
     """Judge every criterion, every lane and the whole. Same input, same report; no I/O, no clock.
 
-    `blessed` are the measurements of the run that the branch was last accepted with, `blessed_refused` says of a probe
-    why its figures there are of something else, `stages` what was asked in which order (passed on into the report),
-    `sign_offs` the signatures under this very report, as it is found without any, `tried` the earlier gates of the same
-    deployment by the same criteria.
-    Their order is of no matter, nor is that of criteria, measurements, failures or waivers.
+    `blessed` holds the measurements of the run by which the branch was last accepted. `blessed_refused` gives, for each
+    probe whose figures there cannot be compared, the reason. `stages` is the order of evaluation, copied into the
+    report. `sign_offs` are the signatures under exactly this report without signatures. `tried` are the earlier gates
+    of the same deployment by the same criteria. The order of these, of criteria, measurements, failures and waivers has
+    no effect.
 
-    PASS needs every blocking criterion to pass (an intersection-union test). FAIL needs one blocking criterion that is
-    convincingly outside its margin after Holm over its tier; counted faults (`max_count`) stand outside Holm, one is
-    enough. What was not measured never passes. Exit code: a proven FAIL 1, then 4 where the engine or a crashed probe
-    kept a blocking criterion from being measured, else 3. A margin below the noise floor proves nothing: the gate
-    refuses it before the branch is measured, and should history hold one, its criterion is INCONCLUSIVE. Tokens whose
-    figures are not finite, and a damaged checkpoint, fail every lane, whether the policy asks for them or not. Where an
-    engine does not repeat itself, nothing that needs its answers is measured: that is its trouble, not the branch's.
+    PASS requires every blocking criterion to pass (an intersection-union test). FAIL requires one blocking criterion
+    significantly outside its margin after Holm over its tier; counted faults (`max_count`) are not corrected, one is
+    enough. A missing measurement never passes. Exit code: 1 for a proven FAIL; 4 if the engine or a crashed probe
+    prevented the measurement of a blocking criterion; else 3. A margin below the noise floor proves nothing: the gate
+    refuses it before the branch is measured, and a stored run with one gets INCONCLUSIVE for that criterion. Non-finite
+    tokens and a damaged checkpoint fail every lane, whether or not the policy has criteria for them. The answers of a
+    nondeterministic engine are not judged: that is a fault of the engine, not of the branch.
 
-    A waiver in force on the day `on` sets aside a FAIL or INCONCLUSIVE criterion: a release manager wants to see what
-    was found, who excused it and until when, and wants the pipeline to go on. So the criterion keeps its verdict and
-    carries the waiver, the lane is judged by the others, and the headline says "with waivers". What was not measured
-    is unknown, not known and accepted, so it cannot be waived, nor can a counted fault whose count was not finished;
-    nor can a criterion marked `waivable: false`; and a lane of which nothing is left is INCONCLUSIVE, and so is then
-    the whole. Without `on` no waiver is in force.
+    A waiver in force on the day `on` sets aside a FAIL or INCONCLUSIVE criterion. A release manager wants to see the
+    finding, who excused it and until when, and wants the pipeline to continue. So the criterion keeps its verdict and
+    carries the waiver, the other criteria decide the lane, and the headline says "with waivers". A missing measurement
+    is unknown, not known and accepted, so it cannot be waived; nor can an unfinished count of faults, nor a criterion
+    marked `waivable: false`. A lane without remaining criteria is INCONCLUSIVE, and so is then the whole. Without `on`
+    no waiver is in force.
 
-    A margin that depends on the scheme is the one of the schemes that the weights probe found (`gate.margins`). Where a
-    sign-off is required and missing, what would pass is INCONCLUSIVE, and so is a criterion that passes by an
-    implausible gain (`gate.headroom`); a signature turns nothing but these. It is required too where the policy
-    allows fewer attempts than were made.
+    A margin that depends on the scheme uses the schemes found by the weights probe (`gate.margins`). If a required
+    sign-off is missing, a result that would pass is INCONCLUSIVE, as is a criterion that passes by an implausible gain
+    (`gate.headroom`); a signature changes only these. It is also required after more attempts than the policy allows.
 
-    A criterion `where_able` that the reference cannot do is NOT_JUDGED and decides nothing; a lane of which no such
-    criterion is judged is NOT_JUDGED. One that the policy requires lets nothing pass (exit code 4).
+    A `where_able` criterion that the reference cannot do is NOT_JUDGED and decides nothing; a lane whose `where_able`
+    criteria are all NOT_JUDGED is NOT_JUDGED. If the policy requires that lane, nothing passes (exit code 4).
 
-    Of a policy whose purpose is a pre-check nothing passes: it finds damage (FAIL) or NOTHING FOUND, which is
-    INCONCLUSIVE, exit code 3, so that no pipeline releases by it.
+    A pre-check policy never returns PASS: it finds damage (FAIL) or NOTHING FOUND, which is INCONCLUSIVE with exit code
+    3, so that no pipeline releases on it.
     """
     asked_for = {criterion.id for criterion in policy.criteria}
     held = margins_held(policy, measurements)
@@ -128,7 +127,7 @@ def decide(
 
 
 def _in_order(policy: Policy) -> Policy:
-    """The policy with its criteria as the report lists them, however they were written: by tier, probe and id."""
+    """The policy with its criteria sorted as in the report: by tier, probe and id."""
     probes = list(ProbeName)
     criteria = sorted(policy.criteria, key=lambda c: (c.tier == "advisory", probes.index(c.probe), c.id))
     return policy.model_copy(update={"criteria": tuple(criteria)})
@@ -155,7 +154,7 @@ def _verdicts(policy: Policy, judged: list[CriterionResult], evidence: Evidence)
 def _corrected_distance(
     criterion: Criterion, result: CriterionResult, alpha: float, evidence: Evidence
 ) -> float | None:
-    """How far inside the limit the lower bound lies at the level that Holm's correction leaves to the criterion."""
+    """The lower bound's distance inside the limit at the level left by Holm's correction; None without a bound."""
     whole = criterion.model_copy(update={"each_family": False, "margin": result.margin})
     level = alpha * evidence.judged(whole).p_fail / result.p_fail_adjusted
     corrected = evidence.judged(whole.model_copy(update={"confidence": 1.0 - level})).loss_interval
@@ -163,7 +162,7 @@ def _corrected_distance(
 
 
 def _why_open(result: CriterionResult, p_fail_adjusted: float, alpha: float, tested: int) -> tuple[str, str]:
-    """The code and the reason of what is neither inside its margin nor outside after Holm over `tested` criteria."""
+    """The code and reason of a criterion neither inside its margin nor outside after Holm over `tested` criteria."""
     if result.reason:
         return result.code, result.reason
     interval, limit = result.loss_interval, result.limit
@@ -185,7 +184,7 @@ def _verdict(
     outside = p_fail_adjusted <= alpha
     lost = result.lost_family if outside else ""
     inside = result.p_pass <= 1.0 - criterion.confidence and not lost
-    # no bound decides where the evidence contradicts itself, where a margin lies below the noise floor, or of a family
+    # no bound decides if the evidence contradicts itself, if a margin is below the noise floor, or for a family
     bound_decides = not (inside and outside) and not result.reason and not lost
     if inside and not outside:
         verdict, code = CriterionVerdict.PASS, "inside-margin"
@@ -214,9 +213,9 @@ def _verdict(
 
 
 def _not_judged(policy: Policy, results: Sequence[CriterionResult]) -> dict[Lane, tuple[str, ...]]:
-    """The lanes of which no criterion `where_able` is judged, each with those criteria.
+    """The lanes in which no `where_able` criterion is judged, each with those criteria.
 
-    Texts alone judge a lane where the models have no chat template, not where the reference answers wrong.
+    If the models have no chat template, texts alone judge a lane; if the reference answers wrong, they do not.
     """
     by_id = {result.id: result for result in results}
     lanes = {}
@@ -250,9 +249,9 @@ def _lane_result(
 def _combine(
     blocking: list[CriterionResult], asked_for: Collection[str]
 ) -> tuple[Verdict, tuple[str, ...], tuple[str, ...]]:
-    """Verdict, the criteria that made it anything but PASS (the clearest first), and the ids set aside by waivers.
+    """The verdict, the criteria that prevented PASS (the clearest first), and the ids set aside by waivers.
 
-    That no fault was counted passes nothing by itself: of what the policy has `asked_for` something must stand.
+    A fault count of zero alone does not pass: at least one criterion in `asked_for` must remain.
     """
     waived = tuple(sorted(result.id for result in blocking if result.waived))
     standing = [r for r in blocking if not r.waived and r.verdict is not CriterionVerdict.NOT_JUDGED]
@@ -270,7 +269,7 @@ def _headline(verdict: str, waived: tuple[str, ...]) -> str:
 
 
 def _of_pre_check(lane: LaneResult) -> LaneResult:
-    """What would pass is that nothing was found."""
+    """The lane's result in a pre-check, where PASS becomes NOTHING FOUND."""
     if lane.verdict is not Verdict.PASS:
         return lane
     headline = _headline(NOTHING_FOUND, lane.waived)

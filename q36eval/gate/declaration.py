@@ -1,4 +1,4 @@
-"""What a family declares of a branch, as the gate records it with a run, and whether the run follows it. Pure."""
+"""A family's declaration of a branch, as the gate records it with a run, and whether the run follows it. Pure."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -11,16 +11,16 @@ from q36eval.gate.policy import Policy
 from q36eval.records import Lane, Record
 
 DECLARED = "declared"
-"""Where a run's provenance holds its `Declaration`."""
+"""The key of the `Declaration` in a run's provenance."""
 
 
 class Declaration(Record):
-    """What the family's file said of the branch when its gate began.
+    """The branch's entry in the family's file when its gate began.
 
-    `lanes` are the uses that the branch is meant for, as far as the family's policy judges them. `policy` and
-    `policy_sha256` name the family's policy, `lanes_sha256` is the hash of that policy for these lanes. `against` is
-    the branch that the run was compared with, where that is not the family's reference. `template` is the hash of the
-    chat template that the family declares for the branch alone.
+    `lanes` are the branch's intended uses, limited to those that the family's policy judges. `policy` and
+    `policy_sha256` identify that policy, `lanes_sha256` is its hash for these lanes. `against` is the baseline branch,
+    if it is not the family's reference. `template` is the hash of a chat template that the family declares for this
+    branch alone.
     """
 
     lanes: tuple[Lane, ...]
@@ -33,17 +33,17 @@ class Declaration(Record):
 
     @property
     def required_sha256(self) -> str:
-        """`policy_sha256` of the policy by which a run of the branch approves a release."""
+        """The `policy_sha256` of the policy that can approve a release of the branch."""
         return self.lanes_sha256 or self.policy_sha256
 
 
 def policy_sha256(policy: Policy) -> str:
-    """The hash by which two policies are the same: that of everything except the titles of criteria."""
+    """The hash that identifies a policy: over everything except the titles of criteria."""
     return json_sha256(policy.untitled.model_dump(mode="json"))
 
 
 def recorded_policy_sha256(recorded: Mapping[str, Any] | None, lanes: Sequence[Lane] = ()) -> str | None:
-    """`policy_sha256` of the policy that a run records, for these lanes alone; None where this version cannot tell."""
+    """`policy_sha256` of a run's recorded policy, limited to these lanes; None if this version cannot compute it."""
     try:
         return policy_sha256(Policy.model_validate(recorded).for_lanes(lanes))
     except (ValidationError, UsageError):
@@ -68,7 +68,7 @@ def declaration(
 
 
 def recorded_declaration(provenance: Mapping[str, Any]) -> Declaration | None:
-    """The declaration in a run's provenance; None where this version finds none that it can read."""
+    """The declaration in a run's provenance; None if this version finds no readable one."""
     try:
         return Declaration.model_validate(provenance[DECLARED])
     except (KeyError, ValidationError):
@@ -76,7 +76,7 @@ def recorded_declaration(provenance: Mapping[str, Any]) -> Declaration | None:
 
 
 def no_release(policy: Mapping[str, Any] | None, provenance: Mapping[str, Any]) -> str | None:
-    """Why the PASS of a run by `policy` approves no release, in a clause; None where the run follows its family."""
+    """A clause: why a PASS by `policy` does not approve a release; None if the run follows its family's declaration."""
     declared = recorded_declaration(provenance)
     if declared is None:
         return None

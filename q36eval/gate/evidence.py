@@ -1,4 +1,4 @@
-"""What a decision is made from, criterion by criterion: as it is, and without the canaries that were excused. Pure."""
+"""The evidence for each criterion: complete, and without the waived canaries. Pure."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -12,15 +12,15 @@ from q36eval.gate.report import CriterionResult
 from q36eval.records import Measurement, ProbeFailure, ProbeName
 
 TWIN = "-must-pass"
-"""Ends the name of a canary whose prompts are fixed, beside the family of the name before it, which is drawn."""
+"""The suffix of a canary with fixed prompts; the name before it is the family of drawn prompts."""
 
 
 @dataclass(frozen=True)
 class Evidence:
     """Distinct measurements by key, the blessed run's too, and the failures of the probes.
 
-    Identical repeats (a resumed run) are one measurement; `floors` are the measured noise floors. `blessed_refused`
-    says of a probe why the blessed run's figures are of something else.
+    Identical repeats (from a resumed run) count as one measurement; `floors` are the measured noise floors.
+    `blessed_refused` gives, for each probe whose figures in the blessed run cannot be compared, the reason.
     """
 
     measured: dict[str, list[Measurement]]
@@ -38,7 +38,7 @@ class Evidence:
         blessed: Sequence[Measurement] = (),
         blessed_refused: Mapping[ProbeName, str] | None = None,
     ) -> "Evidence":
-        """What the policy judges, of everything that was measured."""
+        """The evidence for the policy's criteria, selected from all measurements."""
         wanted = {criterion.key for criterion in policy.criteria}
         return cls(
             measured=_distinct(measurements, wanted),
@@ -53,11 +53,11 @@ class Evidence:
         return self._judge(criterion, self.measured.get(criterion.key, []), self.blessed.get(criterion.key, []))
 
     def unfinished(self, criterion: Criterion) -> str | None:
-        """Why the criterion's counted faults may not be all; None where they are, or where it counts nothing."""
+        """Why the count of faults may be incomplete; None if it is complete or the criterion counts nothing."""
         return why_unfinished(criterion, self.measured.get(criterion.key, []), self._failures_of(criterion))
 
     def canaries(self, criterion: Criterion) -> frozenset[str]:
-        """The canaries by which the criterion's evidence is named; none where it was written without names."""
+        """The canaries named in the criterion's evidence; none if it was written without names."""
         if criterion.probe is not ProbeName.CANARIES:
             return frozenset()
         measurements = self.measured.get(criterion.key, [])
@@ -66,9 +66,9 @@ class Evidence:
         )
 
     def passes_without(self, criterion: Criterion, canaries: Collection[str]) -> bool:
-        """Whether what is not of these canaries, nor of their fixed twins, lies inside the margin, or nothing else is.
+        """Whether the evidence without these canaries and their fixed twins lies inside the margin or is empty.
 
-        How many items the policy asks for was asked of all of them; how many a test needs is asked of what is left.
+        The policy's minimum of items applies to all items; a test's own minimum applies to the remaining items.
         """
         if all(is_of(canary, canaries) for canary in self.canaries(criterion)):
             return True
@@ -76,7 +76,7 @@ class Evidence:
             [_without(measurement, canaries) for measurement in of.get(criterion.key, [])]
             for of in (self.measured, self.blessed)
         )
-        # its p-value is 1 where what is left cannot be judged
+        # the p-value is 1 if the remaining items cannot be judged
         result = self._judge(criterion.model_copy(update={"min_scored": 1}), rest, theirs)
         return result.p_pass <= 1.0 - criterion.confidence and not is_anomalous(result)
 
@@ -92,7 +92,7 @@ class Evidence:
 
 
 def is_of(canary: str, named: Collection[str]) -> bool:
-    """Whether a canary is one of those named, or the fixed twin (`NAME-must-pass`) of one that is drawn."""
+    """Whether a canary is one of `named`, or the fixed twin (`NAME-must-pass`) of a drawn one."""
     return canary in named or (canary.endswith(TWIN) and canary.removesuffix(TWIN) in named)
 
 
@@ -101,7 +101,7 @@ def _distinct(measurements: Iterable[Measurement], wanted: Collection[str]) -> d
     for measurement in measurements:
         if measurement.key in wanted:
             by_key.setdefault(measurement.key, []).append(measurement)
-    # by their JSON, in which no NaN differs from itself
+    # compared by their JSON, in which NaN equals NaN
     return {
         key: of_key if len(of_key) == 1 else list({m.model_dump_json(): m for m in of_key}.values())
         for key, of_key in by_key.items()
@@ -109,12 +109,12 @@ def _distinct(measurements: Iterable[Measurement], wanted: Collection[str]) -> d
 
 
 def _canary_of(name: str) -> str:
-    """The canary that a cluster named `CANARY/QUESTION` belongs to."""
+    """The canary of a cluster named `CANARY/QUESTION`."""
     return name.partition("/")[0]
 
 
 def _without(measurement: Measurement, canaries: Collection[str]) -> Measurement:
-    """The measurement made from the clusters of all other canaries; as it is without names or sums of its own."""
+    """The measurement rebuilt from all other canaries' clusters; unchanged without names or sums by cluster."""
     clusters = measurement.clusters
     if clusters is None or clusters.names is None or clusters.tail is not None or measurement.estimator == "derived":
         return measurement
@@ -122,6 +122,6 @@ def _without(measurement: Measurement, canaries: Collection[str]) -> Measurement
     kept = {row: name for row, name in enumerate(whose) if not is_of(name, canaries)}
     rest = measured(measurement, clusters.of_rows(list(kept), {"", *kept.values()}), measurement.estimator)
     families = measurement.competence
-    # what is excused weighs nothing in what the reference can do either
+    # waived canaries do not count towards the reference's competence either
     left = None if families is None else tuple(family for family in families if not is_of(family.name, canaries))
     return rest.model_copy(update={"competence": left})

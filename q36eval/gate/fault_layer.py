@@ -1,4 +1,4 @@
-"""Which layer of a served branch is at fault, from the divergences of its layers. Free of torch: pages read it too."""
+"""The layer at fault in a served branch, from its layers' divergences. Does not import torch: pages read it too."""
 
 from typing import Literal
 
@@ -7,14 +7,14 @@ from pydantic import Field
 from q36eval.records import Interval, Record
 
 Fault = Literal["checkpoint", "engine", "alike", "none"]
-"""What causes more of the whole: `none` where the whole is no larger than the floor, `alike` where nothing shows."""
+"""The larger contribution to the KL: `none` if the whole is within the floor, `alike` without a difference."""
 
 Arithmetic = Literal["plain", "emulated", "weight-only", "unclear"]
-"""How a served branch multiplies: `plain` where the checkpoint quantizes no inputs, `emulated` where they are quantized
-as it says, `weight-only` where they are left as they are; `unclear` where the texts do not show which."""
+"""A served branch's arithmetic: `plain` if the checkpoint quantizes no inputs, `emulated` if inputs are quantized as
+declared, `weight-only` if inputs stay unquantized; `unclear` if the texts do not show which."""
 
 SERVING, EXCESS = "serving-error", "excess"
-"""In history: what the texts of such a run are called, and the figure by which the two layers are compared."""
+"""In history: the name of such a run's texts, and the figure by which the two layers are compared."""
 
 CONCLUSIONS: dict[Fault, str] = {
     "checkpoint": "The checkpoint causes more of it than the engine: look at the recipe (attribute without --engine).",
@@ -39,10 +39,10 @@ class LayerFigure(Record):
 
 
 class LayerAtFault(Record):
-    """What is known of the layer at fault for what a gate found; `at_fault` is None where nothing tells them apart.
+    """The layer at fault for a gate's findings; `at_fault` is None if the evidence does not separate the layers.
 
-    `engine` is what served the branch, `run` the run of `attribute --engine` whose `kl` (by layer: checkpoint, serving,
-    whole, floor) tells, None where what failed tells by itself. `lines` say all of it in sentences, the layer first.
+    `engine` served the branch; `run` is the run of `attribute --engine` whose `kl` (by layer: checkpoint, serving,
+    whole, floor) decides, None if the failed criteria alone decide. `lines` explain the result, the layer first.
     """
 
     at_fault: Fault | None
@@ -54,7 +54,7 @@ class LayerAtFault(Record):
 
 
 def fault_of(whole: Interval, floor: Interval | None, excess: Interval) -> Fault:
-    """The layer at fault by the whole's interval, the floor's, and that of the engine's KL less the checkpoint's."""
+    """The layer at fault, from intervals of the whole, the floor, and the engine's KL minus the checkpoint's."""
     if floor is not None and whole.upper <= floor.upper:
         return "none"
     if excess.lower > 0:

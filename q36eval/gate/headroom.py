@@ -1,8 +1,8 @@
-"""How far a loss lies from its limit: the headroom of a verdict, and gains that no quantization explains. Pure.
+"""The distance of a loss from its limit, and gains that quantization cannot explain. Pure.
 
-Rounding weights adds noise, which may improve some answers and must not improve their mean by much. A branch that is
-convincingly better than the reference by more than its margin was tuned, saw the items, or was asked something else: a
-person looks before it counts.
+Rounding weights adds noise, which may improve some answers but should hardly improve their mean. A branch that is
+significantly better than the reference by more than its margin was fine-tuned, saw the items, or was evaluated
+differently: a person must review it before it counts.
 """
 
 import math
@@ -13,18 +13,18 @@ from q36eval.gate.report import CriterionResult, CriterionVerdict, SignOff
 from q36eval.records import Verdict
 
 POWER = 0.8
-"""The chance of PASS that the items needed are given for."""
+"""The chance of PASS for which the required number of items is computed."""
 
 BEYOND_ALONE = "beyond-margin-alone"
-"""The code of what would fail if no other criterion was judged."""
+"""The code of a criterion that would fail if no other criterion was judged."""
 
 
 def to_turn(result: CriterionResult, verdict: CriterionVerdict) -> float | None:
-    """How far, in the unit of the loss, the bound that decided lies from the limit; None where there is no such bound.
+    """The distance of the deciding bound from the limit, in the unit of the loss; None without such a bound.
 
-    `verdict` is what the evidence showed, before a policy refused what is not proven. A count is its own bound: 0 says
-    that one more fault turns it. A FAIL was decided after Holm, whose bound is wider than the one shown, so that its
-    distance is what the evidence of that criterion alone would have to move by.
+    `verdict` is that of the evidence, before a policy refused unproven results. A count is its own bound: 0 means that
+    one more fault changes the verdict. A FAIL is decided after Holm, with a wider bound than the displayed one; its
+    distance is the change needed in that criterion's evidence alone.
     """
     interval, limit = result.loss_interval, result.limit
     if interval is None or limit is None:
@@ -35,34 +35,34 @@ def to_turn(result: CriterionResult, verdict: CriterionVerdict) -> float | None:
         distance = interval.lower - limit
     else:
         distance = interval.upper - limit
-    # bounds are verdict by bisection or on a ladder, p-values are not: they may cross by a step
+    # bounds come from bisection or a ladder of levels, p-values do not: the two may disagree by one step
     return max(0.0, distance) if math.isfinite(distance) else None
 
 
 def share_of_limit(result: CriterionResult) -> float | None:
-    """`to_turn` as a share of the limit, by which criteria of different units compare; None of counts."""
+    """`to_turn` as a share of the limit, which is comparable across units; None for counts."""
     if result.to_turn is None or not result.limit or result.margin.kind == "max_count":
         return None
     return result.to_turn / result.limit
 
 
 def clearest_first(results: Iterable[CriterionResult]) -> tuple[str, ...]:
-    """Ids, those that were furthest from PASS first; counted faults and what has no bound before them all."""
+    """Ids, those furthest from PASS first; counted faults and criteria without a bound precede them."""
     return tuple(result.id for result in sorted(results, key=lambda result: (-from_pass(result), result.id)))
 
 
 def from_pass(result: CriterionResult) -> float:
-    """`share_of_limit` of what does not pass; infinite without one, and where Holm's correction alone prevents FAIL."""
+    """`share_of_limit` of a criterion without PASS; infinite if undefined or if only Holm prevents FAIL."""
     share = None if result.code == BEYOND_ALONE else share_of_limit(result)
     return math.inf if share is None else share
 
 
 def nearest(verdict: Verdict, standing: Sequence[CriterionResult], decisive: Sequence[str]) -> tuple[str, ...]:
-    """The criterion on which a lane's verdict turns first; several where they are equally far, none where none can.
+    """The criterion that would first change a lane's verdict; several if equally near, none if none can.
 
-    A PASS turns with the one nearest to its limit, and so does what only Holm's correction keeps from FAIL. Any other
-    verdict turns only when all that decided it have turned: with the furthest of them, and with no movement of a bound
-    where one is a count or has none.
+    A PASS changes with the criterion nearest to its limit, as does a result that only Holm's correction keeps from
+    FAIL. Any other verdict changes only when all its deciding criteria change, so the furthest one counts; no movement
+    of a bound is enough if one of them is a count or has no bound.
     """
     alone = [result for result in standing if result.id in decisive and result.code == BEYOND_ALONE]
     if verdict is Verdict.PASS or alone:
@@ -77,10 +77,10 @@ def nearest(verdict: Verdict, standing: Sequence[CriterionResult], decisive: Seq
 
 
 def times_the_items(result: CriterionResult) -> float | None:
-    """How many times the items a criterion needs to pass 4 times in 5 at the loss that was found; infinite where no
-    number does, None where its evidence is not merely too little.
+    """The factor on the number of items with which a criterion passes 4 times in 5 at the measured loss; infinite if no
+    number is enough, None if a lack of evidence is not the cause.
 
-    A normal approximation: the bound lies `arm` above the loss and shrinks with the root of the items.
+    A normal approximation: the bound lies `arm` above the loss and shrinks with the root of the number of items.
     """
     interval, loss, limit = result.loss_interval, result.loss, result.limit
     if (
@@ -101,14 +101,14 @@ def times_the_items(result: CriterionResult) -> float | None:
 
 
 GAINING = ("min_recovery", "min_retention", "max_increase")
-"""Kinds of margin over a figure that the reference has as well, so that one may gain."""
+"""Kinds of margin over a figure that the reference also has, so that a branch can gain."""
 
 
 def is_anomalous(result: CriterionResult) -> bool:
     """Whether H0 "the gain is at most the margin" is rejected at the criterion's confidence.
 
-    The loss' interval is made of one-sided bounds at that confidence, so it is where the upper one, which bounds the
-    gain from below, lies beyond the margin. Against the blessed run a gain is progress.
+    The loss' interval consists of one-sided bounds at that confidence. The gain is anomalous if the upper bound, which
+    bounds the gain from below, lies beyond the margin. A gain over the blessed run is progress.
     """
     if result.margin.kind not in GAINING or result.margin.against == "blessed":
         return False
@@ -116,14 +116,14 @@ def is_anomalous(result: CriterionResult) -> bool:
 
 
 def may_be_anomalous(result: CriterionResult) -> bool:
-    """Whether more items may show it to be: it is found to gain more than the margin, and nothing is proven yet."""
+    """Whether more items may prove an anomaly: the estimated gain exceeds the margin and is not yet proven."""
     gaining = result.margin.kind in GAINING and result.margin.against == "reference"
     beyond = gaining and result.loss is not None and result.limit is not None and result.loss < -result.limit
     return beyond and not is_anomalous(result)
 
 
 def held_back(result: CriterionResult) -> CriterionResult:
-    """What passes by an implausible gain, INCONCLUSIVE until somebody signs; anything else as it is."""
+    """INCONCLUSIVE for a PASS by an implausible gain without a signature; any other result unchanged."""
     if result.verdict is not CriterionVerdict.PASS or not is_anomalous(result):
         return result
     reason = (
@@ -134,7 +134,7 @@ def held_back(result: CriterionResult) -> CriterionResult:
 
 
 def accepted(result: CriterionResult, sign_offs: Sequence[SignOff]) -> CriterionResult:
-    """The anomalous criterion as PASS where the report was signed; anything else as it is."""
+    """PASS for an anomalous criterion whose report was signed; any other result unchanged."""
     if not result.anomalous or not sign_offs:
         return result
     owners = ", ".join(dict.fromkeys(signature.owner for signature in sign_offs))

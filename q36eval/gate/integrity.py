@@ -1,4 +1,4 @@
-"""What fails a branch whatever a policy asks for: faults that no margin can allow. Pure."""
+"""Faults that fail a branch under every policy, because no margin can allow them. Pure."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -8,16 +8,16 @@ from q36eval.gate.report import CriterionResult, CriterionVerdict
 from q36eval.records import Measurement, ProbeName
 
 ENGINE_DRIFT = "engine_drift"
-"""A probe's census of first items that came out otherwise when they were evaluated again at the end of the run.
+"""A probe's count of first items whose answers changed when they were evaluated again at the end of the run.
 
-Its `reference_value` is how many the engine's own scatter explains. Beyond that the engine is not what it was: nothing
-that it answered is evidence on the branch, for it or against it.
+Its `reference_value` is the number explained by the engine's own nondeterminism. Above it the engine has changed: none
+of its answers is evidence for or against the branch.
 """
 
 
 @dataclass(frozen=True)
 class _Rule:
-    """One census that no policy allows to be more than `allowed`."""
+    """A count that no policy allows to exceed `allowed`."""
 
     id: str
     title: str
@@ -28,20 +28,20 @@ class _Rule:
 
 
 RULES = (
-    # such tokens enter no mean, so that a policy that judges means alone would pass the branch
+    # such tokens enter no mean, so a policy that judges only means would pass the branch
     _Rule("outputs-finite", "Finite outputs", ProbeName.KL, NON_FINITE, "NaN or infinity is no distribution"),
     _Rule("checkpoint-intact", "Checkpoint intact", ProbeName.WEIGHTS, "integrity_faults", "else it is another model"),
 )
 
 
 def drifts(measurements: Iterable[Measurement]) -> tuple[Measurement, ...]:
-    """The censuses that show an engine which does not repeat itself, or does not answer any more."""
+    """The counts that show an engine which is not deterministic or no longer answers."""
     censuses = {m.key: m for m in measurements if m.metric == ENGINE_DRIFT}
     return tuple(m for _, m in sorted(censuses.items()) if not m.value + m.counts.errored <= (m.reference_value or 0.0))
 
 
 def believed(result: CriterionResult, drifted: Sequence[Measurement]) -> CriterionResult:
-    """The result; not measured where it rests on what an engine that does not repeat itself answered."""
+    """The result; NOT_MEASURED if it depends on the answers of a nondeterministic engine."""
     if not drifted or result.probe is ProbeName.WEIGHTS:
         return result
     update = {
@@ -54,9 +54,9 @@ def believed(result: CriterionResult, drifted: Sequence[Measurement]) -> Criteri
 
 
 def with_integrity(policy: Policy, measurements: Sequence[Measurement] = ()) -> Policy:
-    """The policy, and of each probe by which it blocks, the rule that refuses its faults in all lanes.
+    """The policy plus, for each probe with a blocking criterion, the rules that refuse its faults in all lanes.
 
-    Its count must then be there. A counted fault is refused whatever is judged; a rule that is there is not doubled.
+    Their counts are then required. A counted fault always fails; an existing rule is not added twice.
     """
     counted = {(m.probe, m.metric) for m in measurements if not m.value <= 0}
     added = [_criterion(_repeats_itself(drift), policy) for drift in drifts(measurements)]
@@ -70,14 +70,14 @@ def with_integrity(policy: Policy, measurements: Sequence[Measurement] = ()) -> 
 
 
 def _repeats_itself(drift: Measurement) -> _Rule:
-    """The rule that such a run is not measured."""
+    """The rule under which such a run counts as not measured."""
     source = "answers of an engine that is not what it was say nothing of the branch"
     name = f"integrity.{drift.probe}-engine-drift"
     return _Rule(name, "The engine repeats itself", drift.probe, ENGINE_DRIFT, source, drift.reference_value or 0.0)
 
 
 def _criterion(rule: _Rule, policy: Policy) -> Criterion:
-    """The rule in all lanes of the policy."""
+    """The rule as a criterion in all lanes of the policy."""
     return Criterion(
         id=rule.id + ".own" * sum(criterion.id.startswith(rule.id) for criterion in policy.criteria),
         title=rule.title,

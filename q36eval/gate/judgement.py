@@ -26,13 +26,13 @@ from q36eval.stats import (
 )
 
 _margin_test = lru_cache(maxsize=256)(margin_test)
-"""By all that it hangs on: a page decides one run several times, with and without a waiver or a signature."""
+"""Cached by all its inputs: a page decides one run several times, with and without a waiver or signature."""
 
 ROUNDING = 1e-5
-"""Nats per token by which rounding may take a divergence below zero; one computed in float32 may be -1e-6."""
+"""Nats per token by which rounding may make a divergence negative; one computed in float32 may be -1e-6."""
 
 LEAST_CLUSTERS = 30
-"""The mean of lognormal divergences (sigma 1.2) lies above a 97.5 % bound from 8 of them 9 times in 100, from 40 5."""
+"""The mean of lognormal divergences (sigma 1.2) exceeds a 97.5 % bound 9 times in 100 with 8 clusters, 5 with 40."""
 
 
 def judge(
@@ -44,9 +44,9 @@ def judge(
 ) -> CriterionResult:
     """The criterion's figures and p-values, with verdict NOT_MEASURED or (for now) INCONCLUSIVE.
 
-    `measurements` are the distinct measurements with the criterion's key, `failures` those of its probe, `blessed` the
-    measurements with that key of the run that a margin `against: blessed` holds against, or why they are of something
-    else. A margin below its `floor` proves nothing either way: both p-values are 1, and the reason says why.
+    `measurements` are the distinct measurements with the criterion's key, `failures` those of its probe. `blessed`
+    holds the measurements with that key in the run for a margin `against: blessed`, or the reason why they cannot be
+    compared. A margin below its `floor` proves nothing: both p-values are 1, and the reason explains it.
     """
     if len(measurements) != 1:
         return _missing(criterion, len(measurements), failures).model_copy(update={"noise_floor": floor})
@@ -57,7 +57,7 @@ def judge(
     malformed = _why_malformed(criterion, measurements[0])
     if malformed is not None:
         return _because(described, malformed)
-    able = None  # what of a comparison of answers the reference can do
+    able = None  # the part of a comparison of answers that the reference can do
     if criterion.informative is not None and compares_answers(criterion, measurements[0]):
         able = remaining(criterion.informative, measurements[0])
         described = described.model_copy(update={"competence": able.competence, "causes": measurements[0].causes})
@@ -72,7 +72,7 @@ def judge(
     else:
         paired = against_blessed(measurements[0], blessed)
     if isinstance(paired, Reason):
-        # what stands beside it is the reference's, which this criterion does not ask about
+        # the other figure is the reference's, which this criterion does not judge
         return _because(described, paired, reference_value=None)
     return _compared(criterion, paired, described, floor, able)
 
@@ -84,9 +84,9 @@ def _compared(
     floor: NoiseFloor | None,
     able: Remaining | None,
 ) -> CriterionResult:
-    """All items together and, where the policy asks for that, `each_family` of those that the reference can do.
+    """All items together and, if the policy asks for it, `each_family` that the reference can do.
 
-    Both are tested at half the error rate, a family at its share of that (Bonferroni).
+    Each of the two tests uses half the error rate, divided among the families (Bonferroni).
     """
     result, clusters = _together(criterion, measurement, described, floor, able), measurement.clusters
     if not criterion.each_family or able is None or result.loss is None or clusters is None or not clusters.families:
@@ -112,7 +112,7 @@ def _together(
     floor: NoiseFloor | None,
     able: Remaining | None,
 ) -> CriterionResult:
-    """The test of what remains. It passes only where all items together do too: no family passes by dropping out."""
+    """The test of the remaining families. It passes only if all items together pass, so leaving out cannot help."""
     if able is None or able.all_kept or measurement.clusters is None:
         return _tested(criterion, measurement, _with_figures(described, measurement), floor)
     try:
@@ -133,7 +133,7 @@ def _together(
 def _tested(
     criterion: Criterion, measurement: Measurement, described: CriterionResult, floor: NoiseFloor | None
 ) -> CriterionResult:
-    """`described` with what its margin test says, or why there is none."""
+    """`described` with the result of its margin test, or the reason for the missing test."""
     problem = None if _already_proven(criterion, measurement) else _why_unfit(criterion, measurement)
     if problem is not None:
         reason, infrastructure = problem
@@ -163,8 +163,8 @@ def _tested(
 
 
 def is_unable(result: CriterionResult) -> bool:
-    """Whether a figure was not measured since the reference cannot do the task, by its own answers or its template."""
-    if result.code == "too-few-scored":  # of fixed prompts those that the reference fails are not counted
+    """Whether a figure was not measured because the reference cannot do the task, by its answers or its template."""
+    if result.code == "too-few-scored":  # fixed prompts that the reference fails are not counted
         return result.margin.kind == "max_count" and result.counts is not None and not result.counts.errored
     return result.code in ("reference-fails", "reference-unsuited")
 
@@ -174,8 +174,8 @@ def _because(result: CriterionResult, reason: Reason, **update: object) -> Crite
 
 
 def _why_untrusted(criterion: Criterion, measurement: Measurement, test: MarginTest) -> Reason | None:
-    """Why nothing passes by this evidence: too few clusters for a share, or a tail that a bound is not to be trusted
-    with. A FAIL stays possible."""
+    """Why this evidence cannot pass: too few clusters for a share, or a tail for which no bound is trustworthy. FAIL
+    stays possible."""
     if criterion.margin.kind == "max_share":
         return _too_few_for_share(criterion, measurement, test)
     if test.p_pass > 1.0 - criterion.confidence:
@@ -187,7 +187,7 @@ def _too_few_for_share(criterion: Criterion, measurement: Measurement, test: Mar
     clusters = _evidence(measurement)
     evaluated = sum(units + errored > 0 for units, errored in zip(clusters.units, clusters.errored, strict=True))
     least = least_clusters(criterion.margin.value, criterion.confidence)
-    # where it is outside the margin, more clusters would not help
+    # outside the margin, more clusters would not help
     if evaluated >= least or test.p_fail <= 1.0 - criterion.confidence:
         return None
     unseen = unseen_share(evaluated, criterion.confidence)
@@ -199,7 +199,7 @@ def _too_few_for_share(criterion: Criterion, measurement: Measurement, test: Mar
 
 
 def _already_proven(criterion: Criterion, measurement: Measurement) -> bool:
-    """A fault that was counted stays counted, whatever broke afterwards."""
+    """Whether a fault was counted; later failures do not remove it."""
     counted = criterion.margin.kind == "max_count" and measurement.estimator == "census"
     return counted and math.isfinite(measurement.value) and measurement.value > criterion.margin.value
 
@@ -207,7 +207,7 @@ def _already_proven(criterion: Criterion, measurement: Measurement) -> bool:
 def why_unfinished(
     criterion: Criterion, measurements: Sequence[Measurement], failures: Sequence[ProbeFailure]
 ) -> str | None:
-    """Why a fault that was counted may not be the only one: what would keep a count of none from being judged."""
+    """Why more faults may exist than were counted: the reason for which a count of zero could not be judged."""
     if len(measurements) != 1 or not _already_proven(criterion, measurements[0]):
         return None
     if any(failure.of_the_engine for failure in failures):
@@ -231,7 +231,8 @@ def _reasons(failures: Sequence[ProbeFailure]) -> str:
 
 
 def _failure_code(failures: Sequence[ProbeFailure]) -> str:
-    """That of the gravest: `probe-crashed`, `probe-unmeasurable`, `probe-skipped` or `reference-unsuited`."""
+    """The code of the most severe failure: `probe-crashed`, `probe-unmeasurable`, `probe-skipped`,
+    `reference-unsuited`."""
     kinds = {failure.kind for failure in failures}
     gravest = next((kind for kind in ("crashed", "unmeasurable", "skipped") if kind in kinds), None)
     return "reference-unsuited" if gravest is None else f"probe-{gravest}"
@@ -259,7 +260,7 @@ def _with_figures(described: CriterionResult, measurement: Measurement) -> Crite
 
 
 def _why_malformed(criterion: Criterion, measurement: Measurement) -> Reason | None:
-    """What a record says that its own clusters do not, or that no divergence can be; None where it may be so."""
+    """A contradiction between a record and its clusters, or a value impossible for a divergence; None if valid."""
     clusters, estimator = measurement.clusters, measurement.estimator
     if clusters is None or estimator not in ESTIMATORS_OF_KIND[criterion.margin.kind]:
         return None
@@ -280,7 +281,7 @@ def _why_malformed(criterion: Criterion, measurement: Measurement) -> Reason | N
 
 
 def _why_unfit(criterion: Criterion, measurement: Measurement) -> tuple[Reason, bool] | None:
-    """Why a measurement cannot be judged, and whether the engine is to blame; None when it can."""
+    """Why a measurement cannot be judged, and whether the engine is the cause; None if it can."""
     counts = measurement.counts
     missing = why_missing(counts, measurement.estimator)
     if missing is not None:
@@ -307,20 +308,20 @@ def _why_unfit(criterion: Criterion, measurement: Measurement) -> tuple[Reason, 
 
 
 def effective_clusters(units: Sequence[int]) -> int:
-    """How many clusters of equal size weigh as much: (sum u)^2 / sum u^2 (Kish, "Survey Sampling", 1965, section 8.2).
+    """The equivalent number of equal clusters: (sum u)^2 / sum u^2 (Kish, "Survey Sampling", 1965, section 8.2).
 
-    A bound from a hundred documents of which ten hold most of the tokens is a bound from ten.
+    A bound from a hundred documents, ten of which hold most of the tokens, is a bound from ten.
     """
     squares = sum(count * count for count in units)
     return 0 if squares == 0 else int(sum(units) ** 2 / squares + 1e-9)
 
 
 def most_effective_clusters(units: Sequence[int]) -> int:
-    """No fewer than what `effective_clusters` can make of those that are scored, whichever error.
+    """An upper bound on `effective_clusters` of the scored clusters, whichever units error.
 
-    Without a part of its largest clusters the rest weighs as more. What errors is at most `MAX_ERRORED_SHARE` of all
-    units, else nothing is judged: let e be those units, then a cluster of u that loses r of them loses r (2 u - r) of
-    the squares, all of them at most 2 e times the largest.
+    Removing part of the largest clusters raises the weight of the others. At most `MAX_ERRORED_SHARE` of all units may
+    error, else nothing is judged. Let e be those units: a cluster of u units that loses r of them loses r (2 u - r) of
+    the sum of squares; all clusters lose at most 2 e times the largest.
     """
     whole, squares = sum(units), sum(count * count for count in units)
     errored = MAX_ERRORED_SHARE * whole
@@ -330,10 +331,10 @@ def most_effective_clusters(units: Sequence[int]) -> int:
 
 
 def clusters_of_kind(estimator: Estimator, *, bounded: bool) -> int:
-    """How many clusters of equal size a figure takes where a policy says nothing of it.
+    """The required number of equal clusters for a figure if the policy does not set one.
 
-    Unbounded values are skewed, and a few of them show no tail.
-    `bounded` says whether a unit's value has bounds at all, infinite ones too.
+    Unbounded values are skewed, and a few of them do not show the tail. `bounded` says whether a unit's value has
+    bounds at all, even infinite ones.
     """
     if estimator == "ratio":
         return LEAST_CLUSTERS
@@ -341,7 +342,7 @@ def clusters_of_kind(estimator: Estimator, *, bounded: bool) -> int:
 
 
 def _evidence(measurement: Measurement) -> Clusters:
-    """The clusters; of a census without them, one cluster made of its counts."""
+    """The clusters; for a census without clusters, one cluster made of its counts."""
     if measurement.clusters is not None:
         return measurement.clusters
     counts = measurement.counts
@@ -365,7 +366,7 @@ def _with_test(described: CriterionResult, test: MarginTest) -> CriterionResult:
 
 
 def _in_margin_terms(kind: str, loss: float, interval: Interval) -> tuple[float, Interval]:
-    """Loss and interval as the margin speaks of them: recovery = 1 - loss, retention = exp(-loss)."""
+    """Loss and interval in the margin's own terms: recovery = 1 - loss, retention = exp(-loss)."""
     if kind == "min_recovery":
         bounds = (1.0 - interval.upper, 1.0 - interval.lower)
         figure = 1.0 - loss

@@ -1,8 +1,8 @@
-"""Which margin holds: the figure of the quantization schemes that inspection found, and thresholds counted in margins.
+"""The applicable margin: the figure for the quantization schemes found by inspection, and derived thresholds.
 
-What a scheme costs in divergence or perplexity is a property of the scheme, and what a card promised for one is no law
-for another. The scheme is what stands in the checkpoint, tensor by tensor, never what somebody calls it. A share
-criterion may name its threshold by another criterion's margin, and follows it (`with_thresholds`). Pure.
+The cost of a scheme in divergence or perplexity is a property of the scheme; a figure published for one scheme does not
+apply to another. The scheme is read from the checkpoint's tensors, never from a name. A share criterion may define its
+threshold as a multiple of another criterion's margin, and follows that margin (`with_thresholds`). Pure.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -15,14 +15,14 @@ from q36eval.schemes import finer_than, mixture_name, parts_of
 from q36eval.stats import loss_limit
 
 QUANTIZED_TENSORS = "quantized_tensors"
-"""The weights probe's census of quantized weights, by scheme (its slice) and as `all` their sum."""
+"""The weights probe's count of quantized weights by scheme (slice), with their sum as `all`."""
 
 Schemes = frozenset[str] | None
-"""Those of a checkpoint, none where nothing is quantized; None where its weights were not inspected."""
+"""A checkpoint's schemes, empty if nothing is quantized; None if its weights were not inspected."""
 
 
 def schemes_found(measurements: Sequence[Measurement]) -> Schemes:
-    """The schemes of the weights that were inspected; None where they were not, or where the census does not add up."""
+    """The schemes of the inspected weights; None without inspection or if the counts do not add up."""
     census = [m for m in measurements if m.probe is ProbeName.WEIGHTS and m.metric == QUANTIZED_TENSORS]
     counts = {(m.slice, m.value) for m in census}
     total = [count for name, count in counts if name == "all"]
@@ -34,10 +34,10 @@ def schemes_found(measurements: Sequence[Measurement]) -> Schemes:
 
 @dataclass(frozen=True)
 class HeldMargins:
-    """A policy with the margins that hold for one checkpoint, and why, by criterion.
+    """A policy with the margins for one checkpoint, and their reasons by criterion.
 
-    `ceilings` are the criteria, at their ceilings, whose scheme nobody knows: no less than their strictest figure
-    passes, and nothing below the ceiling fails.
+    `ceilings` are the criteria of an unknown scheme, set to their ceilings: only a result within the strictest figure
+    passes, and only one beyond the ceiling fails.
     """
 
     policy: Policy
@@ -45,7 +45,7 @@ class HeldMargins:
     ceilings: dict[str, Criterion] = field(default_factory=dict)
 
     def judged(self, criterion: Criterion, judge: Callable[[Criterion], CriterionResult]) -> CriterionResult:
-        """The criterion as `judge` finds it, with which margin held."""
+        """The criterion's result from `judge`, with the margin that was used."""
         result = judge(criterion)
         ceiling = self.ceilings.get(criterion.id)
         if ceiling is not None:
@@ -63,24 +63,25 @@ class HeldMargins:
 
 
 def margins_held(policy: Policy, measurements: Sequence[Measurement]) -> HeldMargins:
-    """The policy as it holds for the branch of these measurements."""
+    """The policy for the branch of these measurements."""
     return margins_for(policy, schemes_found(measurements))
 
 
 def margins_for(policy: Policy, schemes: Schemes) -> HeldMargins:
-    """The policy as it holds for a checkpoint of these schemes."""
+    """The policy for a checkpoint with these schemes."""
     why = {c.id: _held(c.margin, schemes) for c in policy.criteria if c.margin.schemes}
     accepted = _with_margins(policy, {name: margin.accepted for name, margin in why.items()})
     if schemes is not None or not why:
         return HeldMargins(accepted, why)
-    # a threshold that counts in another criterion's margins has a ceiling of its own
+    # a threshold that is a multiple of another criterion's margin has a separate ceiling
     at_ceiling = _with_margins(policy, dict.fromkeys(why)).criteria
     ceilings = {own.id: own for own, strict in zip(at_ceiling, accepted.criteria, strict=True) if own != strict}
     return HeldMargins(accepted, why, ceilings)
 
 
 def _with_margins(policy: Policy, figures: Mapping[str, SchemeFigure | None]) -> Policy:
-    """The policy with these criteria held to their figures (None: to their ceilings), and what counts in them."""
+    """The policy with these criteria set to their figures (None: to their ceilings), and the thresholds that follow
+    them."""
     criteria = tuple(held_to(c, figures[c.id]) if c.id in figures else c for c in policy.criteria)
     return with_thresholds(policy.model_copy(update={"criteria": criteria}))
 
@@ -95,11 +96,11 @@ def _held(margin: Margin, schemes: Schemes) -> HeldMargin:
 
 
 def accepted_figure(margin: Margin, schemes: Schemes) -> SchemeFigure | None:
-    """The figure that a checkpoint of these schemes is held to; None where the margin has none for them.
+    """The figure for a checkpoint with these schemes; None if the margin has none for them.
 
-    That of exactly this mixture; else the strictest of those of its parts, or of a coarser scheme than one of them:
-    8-bit weights may lose no more than 4-bit ones. Where nothing is quantized nothing may be lost, and where nobody
-    knows the scheme it may be any: the strictest of all.
+    An exact match of the mixture comes first; else the strictest figure of its parts, or of a coarser scheme than one
+    of them: 8-bit weights may lose no more than 4-bit ones. An unquantized checkpoint may lose nothing; for an unknown
+    scheme the strictest figure applies.
     """
     for figure in margin.schemes:
         if parts_of(figure.scheme) == schemes:
@@ -117,7 +118,7 @@ def _holds_for_a_part(figure: str, schemes: frozenset[str]) -> bool:
 
 
 def held_to(criterion: Criterion, figure: SchemeFigure | None) -> Criterion:
-    """The criterion held to that figure, or to its ceiling alone."""
+    """The criterion set to that figure, or to its ceiling alone."""
     changed: dict[str, object] = {"schemes": ()}
     if figure is not None:
         changed |= {"value": figure.value, "source": figure.source}
@@ -125,7 +126,7 @@ def held_to(criterion: Criterion, figure: SchemeFigure | None) -> Criterion:
 
 
 def held_words(held: HeldMargin) -> str | None:
-    """What a reader must know beside the verdict; None where the figure of the scheme itself held."""
+    """A note for the reader of the verdict; None if the scheme's own figure was used."""
     if held.schemes is None:
         return "the weights were not inspected, so the strictest figure holds for PASS and the ceiling for FAIL"
     if not held.schemes:
@@ -141,9 +142,9 @@ def held_words(held: HeldMargin) -> str | None:
 
 
 def with_thresholds(policy: Policy) -> Policy:
-    """The policy with every threshold in numbers: what `beyond_margins` asks for, from the margin as it stands here.
+    """The policy with every threshold as a number: `beyond_margins` times the margin in this policy.
 
-    So it follows a margin that is set for a scheme or by another policy that extends this one.
+    The threshold thus follows a margin that a scheme or an extending policy changes.
     """
     margins = {criterion.id: criterion.margin for criterion in policy.criteria}
 

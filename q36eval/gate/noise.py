@@ -1,4 +1,4 @@
-"""The noise floor as the gate sees it: a margin below what the reference loses against itself is refused. Pure."""
+"""The noise floor in the gate: a margin below the reference's loss against itself is refused. Pure."""
 
 import math
 from collections.abc import Iterable, Sequence
@@ -9,23 +9,23 @@ from q36eval.records import Measurement, ProbeName, Reason, Record
 from q36eval.stats import loss_limit
 
 FLOOR_BY_PERTURBATION = "kl_noise_floor"
-"""The measurement that holds KL by perturbation (its slice), and as `all` the largest of them."""
+"""The measurement with KL by perturbation (slice), and the largest of them as `all`."""
 
 
 class NoiseFloor(Record):
-    """What the reference loses against itself: `loss` in `floor_unit`, `source` under which perturbation."""
+    """The reference's loss against itself: `loss` in `floor_unit`, `source` names the perturbation."""
 
     loss: float
     source: str
 
 
 def floor_metric(metric: str) -> str:
-    """Name of the measurement that holds a metric's floor, slice by slice."""
+    """The name of the measurement with a metric's floor for each slice."""
     return f"{metric}{NOISE_FLOOR}"
 
 
 def floored_metrics() -> list[str]:
-    """Metrics of the KL probe whose floor is measured, in the unit of their margin's loss (`floor_unit`)."""
+    """The KL probe's metrics with a measured floor, in the unit of their margin's loss (`floor_unit`)."""
     return [name for (probe, name), metric in METRICS.items() if probe is ProbeName.KL and metric.floor_unit]
 
 
@@ -35,25 +35,25 @@ def floor_unit(metric: str) -> str:
 
 
 def is_floor(probe: ProbeName, metric: str) -> bool:
-    """Whether a measurement of that probe holds a metric's floor."""
+    """Whether a measurement of that probe is a metric's floor."""
     floored = METRICS.get((probe, metric.removesuffix(NOISE_FLOOR)))
     return metric.endswith(NOISE_FLOOR) and floored is not None and floored.floor_unit is not None
 
 
 def of_reference_alone(probe: ProbeName, metric: str) -> bool:
-    """Whether it is a figure of the noise floor: the same for every branch of one reference."""
+    """Whether the metric belongs to the noise floor and is thus the same for every branch of one reference."""
     return (probe is ProbeName.KL and metric == FLOOR_BY_PERTURBATION) or is_floor(probe, metric)
 
 
 def has_floor(probe: ProbeName, metric: str) -> bool:
-    """Whether a floor belongs to that metric, be it measured or not."""
+    """Whether the metric can have a floor, measured or not."""
     return metric_of(probe, metric).moved_by_noise
 
 
 def floor_of(criterion: Criterion, measurements: Iterable[Measurement]) -> NoiseFloor | None:
-    """The criterion's floor: the largest that was measured for its metric and slice; None where none was.
+    """The criterion's floor: the largest one measured for its metric and slice; None if none was measured.
 
-    A group of tokens across documents (`kind=json`) has no floor of its own: that over all tokens stands in for it.
+    A group of tokens across documents (`kind=json`) has no separate floor: the floor over all tokens is used.
     """
     if not has_floor(criterion.probe, criterion.metric):
         return None
@@ -65,17 +65,17 @@ def floor_of(criterion: Criterion, measurements: Iterable[Measurement]) -> Noise
         stand_in = f", over all tokens for want of one of {criterion.slice}"
     if not of_slice:
         return None
-    # of equal ones the note decides, so that the order of measurements is of no matter
+    # the note breaks ties, so that the order of measurements has no effect
     worst = max(of_slice, key=lambda m: (math.inf if math.isnan(m.value) else m.value, m.note))
     return NoiseFloor(loss=worst.value, source=worst.note + stand_in)
 
 
 def below_floor(criterion: Criterion, floor: NoiseFloor | None) -> Reason | None:
-    """Why the criterion's margin cannot be judged; None when it can, or where no floor was measured.
+    """Why the criterion's margin cannot be judged; None if it can, or if no floor was measured.
 
-    A margin equal to the floor is judged; a floor that is no number refuses every margin.
+    A margin equal to the floor is judged; a NaN floor refuses every margin.
     """
-    # of a share, what its threshold must not lie below; one that is counted in margins is as good as those
+    # for a share, the limit for its threshold; a derived threshold is valid if the margins it multiplies are
     share = criterion.margin.kind == "max_share"
     limit = loss_limit(criterion.margin) if not share else criterion.margin.beyond or math.inf
     if floor is None or limit >= floor.loss:
@@ -89,7 +89,7 @@ def below_floor(criterion: Criterion, floor: NoiseFloor | None) -> Reason | None
 
 
 def margins_below_floor(policy: Policy, measurements: Sequence[Measurement]) -> list[str]:
-    """One sentence for every criterion whose margin its floor refuses; advisory ones too, for they would mislead."""
+    """One sentence per criterion whose margin is below its floor; advisory ones too, because they would mislead."""
     reasons = [(c.id, below_floor(c, floor_of(c, measurements))) for c in policy.criteria]
     return [f"Criterion {name!r} cannot be judged: {why.text}; widen the margin." for name, why in reasons if why]
 

@@ -24,37 +24,37 @@ Purpose = Literal["release", "pre-check"]
 
 
 def is_release(purpose: object) -> bool:
-    """What every policy was for is not written: signatures and runs to resume are of what was written."""
+    """The default purpose is not written: signatures and resumable runs hash the written form."""
     return purpose == "release"
 
 
 THRESHOLD_KINDS = ("max_value", "min_retention")
-"""Margins that limit a loss in nats per token, of which a threshold may be a multiple."""
+"""Margins that limit a loss in nats per token; a threshold may be a multiple of them."""
 
 NON_FINITE = "non_finite_tokens"
-"""The KL probe's census of scored tokens at which the branch's figures are NaN or infinite."""
+"""The KL probe's count of scored tokens with NaN or infinite figures of the branch."""
 
 CriterionId = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_.-]*$", max_length=64)]
 
 Number = Annotated[float, Strict()]
-"""Neither a boolean nor a string, which would be read as 1 or as what it spells; an integer is fine."""
+"""Refuses booleans and strings, which would be read as 1 or as the spelled number; accepts integers."""
 Whole = Annotated[int, Strict()]
-"""The same, of integers."""
+"""The same for integers."""
 
 
 class PolicyModel(BaseModel):
-    """Base of what a person writes: frozen, unknown keys refused, NaN and infinities refused."""
+    """Base of the models for files that a person writes: frozen, unknown keys refused, NaN and infinities refused."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
 
 def is_absent(value: object) -> bool:
-    """What is empty or not given is not written: signatures are of what was written."""
+    """Empty and missing values are not written: signatures hash the written form."""
     return not value
 
 
 class SchemeFigure(PolicyModel):
-    """The figure that is accepted for one quantization scheme, or for exactly that mixture (`NVFP4 + FP8_BLOCK`)."""
+    """The accepted figure for one quantization scheme, or for exactly that mixture (`NVFP4 + FP8_BLOCK`)."""
 
     scheme: str = Field(
         min_length=1,
@@ -71,12 +71,13 @@ class SchemeFigure(PolicyModel):
 
 
 class Margin(PolicyModel):
-    """How much may be lost, by its `kind`; of recovery and retention 1 is nothing lost.
+    """The allowed loss, by its `kind`; for recovery and retention 1 means no loss.
 
-    Against the blessed run it is compared cluster by cluster. Of `max_share` each counts by its worst document.
+    Against the blessed run the comparison is cluster by cluster. For `max_share` each cluster counts by its worst
+    document.
 
-    Where `schemes` name figures, `value` is the ceiling that holds whatever the scheme, and a branch of a scheme that
-    has a figure is held to that one (`q36eval.gate.margins`).
+    If `schemes` has figures, `value` is the ceiling for every scheme, and a branch whose scheme has a figure must meet
+    it (`q36eval.gate.margins`).
     """
 
     kind: MarginKind = Field(
@@ -154,20 +155,20 @@ def stricter(kind: MarginKind, value: float, other: float) -> bool:
 
 
 PAIRED_KINDS: tuple[MarginKind, ...] = ("max_increase", "min_recovery")
-"""Margins that hold a branch's answers against a baseline's."""
+"""Margins that compare a branch's answers with a baseline's."""
 
 
 class Informative(PolicyModel):
-    """What the reference must be able to do, for a comparison of answers that are right or wrong to be evidence.
+    """The competence that the reference needs for a comparison of right and wrong answers to be evidence.
 
-    An item is informative where the reference answers it right within its budget. A family of items drops out whole
-    where fewer than `min_items` or less than `min_share` of its items are; the share is what guessing leaves,
-    (right / items - chance) / (1 - chance). The criterion is not measured where less than `min_weight` of its items lie
-    in the families that remain. All of it is counted over what the reference answers before the branch is asked.
+    An item is informative if the reference answers it right within its budget. A family of items is left out as a whole
+    if fewer than `min_items`, or less than `min_share`, of its items are informative; the share is corrected for
+    guessing, (right / items - chance) / (1 - chance). The criterion is not measured if less than `min_weight` of its
+    items lie in the remaining families. All counts use the reference's answers, which precede the branch's.
 
-    The defaults: a reference that solves less than half of a task is mostly compared where both sides fail. Of a
-    family with 5 informative items a branch that lost half of what the reference solves shows none of it 3 times in 100
-    (0.5^5). A fifth of the items is what a criterion may lose and still be called by its name.
+    The defaults: a reference that solves less than half of a task is mostly compared where both sides fail. In a family
+    with 5 informative items, a branch that lost half of the reference's right answers shows no loss 3 times in 100
+    (0.5^5). A criterion may lose a fifth of its items and keep its meaning.
     """
 
     min_items: Whole = Field(
@@ -188,33 +189,32 @@ class Informative(PolicyModel):
 
 
 class Named:
-    """What a criterion, and its result, are called by their own fields."""
+    """The names of a criterion and its result, from their own fields."""
 
     @property
     def heading(self: Any) -> str:
-        """What people call it."""
+        """The display name."""
         return criterion_title(self.title, self.probe, self.metric, self.slice)
 
     @property
     def name(self: Any) -> str:
-        """What people call it, with the id that commands and waivers take."""
+        """The display name with the id that commands and waivers accept."""
         return f"{self.heading} ({self.id})"
 
     @property
     def key(self: Any) -> str:
-        """Key of the measurement it judges, as `Measurement.key` writes it."""
+        """The key of the judged measurement, as `Measurement.key` writes it."""
         return f"{self.probe}.{self.metric}[{self.slice}]"
 
 
 class Criterion(Named, PolicyModel):
     """One rule over one measurement.
 
-    Without `min_clusters`, which counts as many clusters as would weigh as much were they of equal size, unbounded
-    figures ask for 30. `estimand` has no other value, and is there because the hash of a policy is over it. The shares
-    of the error rate are of evidence that was laid out in blocks (`stats.LookShares`).
-    `on_inconclusive: fail` refuses what is not proven good. `waivable: false` is for what no reviewer may excuse (a
-    corrupt checkpoint, non-finite outputs). `informative` is there for margins against a baseline alone,
-    with its defaults where nothing is said of it.
+    `min_clusters` counts effective clusters of equal size; without it, unbounded figures need 30. `estimand` has only
+    one value and exists because a policy's hash covers it. The shares of the error rate apply to evidence laid out in
+    blocks (`stats.LookShares`). `on_inconclusive: fail` refuses unproven results. `waivable: false` marks faults that
+    no reviewer may excuse (a corrupt checkpoint, non-finite outputs). `informative` exists only for margins against a
+    baseline and has defaults.
     """
 
     id: CriterionId = Field(description="Its name; an inherited criterion is changed by its id.")
@@ -276,7 +276,7 @@ class Criterion(Named, PolicyModel):
 
     @property
     def look_shares(self) -> LookShares:
-        """How its error rate is shared among the looks."""
+        """The division of its error rate among the looks."""
         return LookShares(self.looks_share, self.midway_share)
 
     @model_validator(mode="after")
@@ -314,7 +314,7 @@ class Criterion(Named, PolicyModel):
 
 
 class PolicyHead(PolicyModel):
-    """What a policy says of itself, in its file and whole."""
+    """The general fields of a policy, in its file and after inheritance."""
 
     name: str = Field(min_length=1, description="What reports call it; never the name of a policy that it extends.")
     description: str = Field(default="", description="What it is for.")
@@ -341,12 +341,12 @@ class PolicyHead(PolicyModel):
 
 
 class Policy(PolicyHead):
-    """All criteria, and `alpha`, the chance that Holm's correction leaves of any false FAIL.
+    """All criteria, and `alpha`, the chance of any false FAIL after Holm's correction.
 
-    The `purpose` of a pre-check is to find damage soon: where it finds nothing, that is its best answer and never a
-    release. `max_attempts` is how many sets of answers of one deployment may be tried for a PASS; from the next one on
-    it takes a reviewer's signature. None allows any number.
-    It is whole: what it inherited is in it. `lineage` names the policies that it was made of, the oldest first.
+    A pre-check's `purpose` is to find damage early: its best result is that it finds nothing, and it never approves a
+    release. `max_attempts` is the number of answer sets of one deployment that may be tried for a PASS; every further
+    attempt needs a reviewer's signature. None allows any number. The policy includes everything that it inherited.
+    `lineage` names the policies it was built from, the oldest first.
     """
 
     purpose: Purpose = Field(default="release", exclude_if=is_release)
@@ -376,7 +376,7 @@ class Policy(PolicyHead):
 
     @property
     def untitled(self) -> "Policy":
-        """The same without its criteria's titles, by which two policies are compared: a title decides nothing."""
+        """The policy without the titles of criteria, for comparing policies: a title decides nothing."""
         return self.model_copy(update={"criteria": tuple(c.model_copy(update={"title": ""}) for c in self.criteria)})
 
     @property
@@ -386,10 +386,10 @@ class Policy(PolicyHead):
         return tuple(lane for lane in Lane if lane in named)
 
     def for_lanes(self, lanes: Collection[Lane]) -> "Policy":
-        """The policy of these lanes alone, all of them required; as it is where none are named.
+        """The policy limited to these lanes, all of them required; unchanged if `lanes` is empty.
 
         Raises:
-            UsageError: the policy cannot be judged so.
+            UsageError: the policy cannot be limited to these lanes.
         """
         if not lanes:
             return self

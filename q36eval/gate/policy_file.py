@@ -1,8 +1,8 @@
-"""Reads a policy file with those it extends, and turns whatever is wrong with it into one sentence each.
+"""Reads a policy file with the policies it extends, and describes every error in one sentence.
 
-What a file says of the policy it extends is `inherit`: criteria are changed field by field, or dropped. Reading touches
-files; nothing that judges imports this module. A part of a file has the fields of its model in `policy`, with the same
-bounds, and none has to be there but a name; every unknown key is refused.
+`inherit` applies a file's changes to the policy it extends: criteria are changed field by field, or dropped. Reading
+touches files, and no module that judges imports this one. A part of a file has the fields of its model in `policy`,
+with the same bounds, and only its name is required; every unknown key is refused.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -33,7 +33,7 @@ FILE_ENDINGS = (".yaml", ".yml")
 
 
 def _part(model: type[BaseModel], doc: str, name: str | None = None, **parts: Any) -> Any:
-    """The model with every field but `name` optional; `parts` are the fields whose values are parts themselves."""
+    """The model with every field but `name` optional; `parts` are the fields whose values are themselves parts."""
     fields: dict[str, Any] = {}
     for key, known in model.model_fields.items():
         kind = parts.get(key, known.annotation)
@@ -80,7 +80,7 @@ class PolicyFile(PolicyHead):
 
 
 class _PolicyError(Exception):
-    """What is wrong with a policy, a sentence each."""
+    """The errors of a policy, one sentence each."""
 
     def __init__(self, *sentences: str) -> None:
         super().__init__(*sentences)
@@ -88,10 +88,10 @@ class _PolicyError(Exception):
 
 
 def read_policy(path: Path, shipped: Path | None = None) -> Policy:
-    """The whole policy in `path`: with all that it inherits. `shipped` is the folder of the policies named by name.
+    """The policy in `path` with everything it inherits. `shipped` is the folder of the policies referred to by name.
 
     Raises:
-        UsageError: a file is missing, is no YAML, or does not say what a policy says.
+        UsageError: a file is missing, is not YAML, or is not a valid policy.
     """
     try:
         return _resolved(path, shipped or Paths.default().policies, ())
@@ -100,7 +100,7 @@ def read_policy(path: Path, shipped: Path | None = None) -> Policy:
 
 
 def policy_problems(path: Path, shipped: Path | None = None) -> tuple[str, ...]:
-    """Everything that keeps the file from being a policy, a sentence each; where it extends one, of that one first."""
+    """Every error in a policy file, one sentence each; if it extends a policy, that policy's errors come first."""
     try:
         _resolved(path, shipped or Paths.default().policies, ())
     except _PolicyError as error:
@@ -168,7 +168,7 @@ def _document(path: Path) -> dict[Any, Any]:
 
 
 def _problem(error: ErrorDetails, places: Sequence[str] = ()) -> str:
-    """In words; `places` say where each of the criteria that were validated stands in the files."""
+    """The error as a sentence; `places` are the positions of the validated criteria in the files."""
     location = error["loc"]
     where = _where(location, places)
     if error["type"] == "extra_forbidden":
@@ -209,16 +209,16 @@ def _keys_at(location: tuple[int | str, ...]) -> str:
 
 
 THRESHOLD_OF = ("beyond_margins", "of")
-"""One of two ways to name the threshold of a share; the other is `beyond`, and a policy names one."""
+"""One of two ways to define a share's threshold; the other is `beyond`, and a policy uses one."""
 DECIDES = ("kind", "value", "against", "beyond", "beyond_margins", "of")
-"""What of a margin its source speaks of."""
+"""The fields of a margin that its source justifies."""
 
 
 @dataclass(frozen=True)
 class Inherited:
-    """A merged document as `Policy` reads it; `places` say where each of its criteria stands in the files.
+    """A merged document for `Policy` to read; `places` are the positions of its criteria in the files.
 
-    `problems` is what no field shows by itself, one clause each.
+    `problems` are errors that no single field shows, one clause each.
     """
 
     document: dict[str, Any]
@@ -227,9 +227,9 @@ class Inherited:
 
 
 def inherit(base: Policy | None, given: Mapping[str, Any]) -> Inherited:
-    """What the file `given` (valid by itself) makes of the policy it extends; None where it extends none.
+    """The result of applying the file `given` (itself valid) to the policy it extends; `base` is None without one.
 
-    Inherited criteria keep their place, new ones follow in the file's order.
+    Inherited criteria keep their positions; new ones follow in the file's order.
     """
     criteria: Sequence[Mapping[str, Any]] = given.get("criteria", ())
     drop: Sequence[str] = given.get("drop", ())
@@ -239,7 +239,7 @@ def inherit(base: Policy | None, given: Mapping[str, Any]) -> Inherited:
         problems.append(f"name: {name!r} is the name of a policy that it extends, which reports could not tell apart")
     names = [criterion["id"] for criterion in criteria]
     for number, criterion in enumerate(criteria):
-        if criterion["id"] in names[:number]:  # the second change would silently stand
+        if criterion["id"] in names[:number]:  # the second change would silently win
             problems.append(f"criteria[{number}].id: criterion id {criterion['id']!r} is used more than once")
         margin = criterion.get("margin", {})
         if "beyond" in margin and any(key in margin for key in THRESHOLD_OF):
@@ -273,7 +273,7 @@ def _changed(inherited: Mapping[str, Any], change: Mapping[str, Any]) -> dict[st
     replaced = THRESHOLD_OF if "beyond" in changed else ("beyond",) if "beyond_margins" in changed else ()
     margin = {**{key: value for key, value in inherited["margin"].items() if key not in replaced}, **changed}
     if inherited["margin"].get("schemes") or "schemes" in changed:
-        # a lower ceiling takes the place of figures that allow more, and another kind of margin that of them all
+        # a lower ceiling replaces figures that allow more; a different kind of margin replaces all figures
         figures, kind = inherited["margin"].get("schemes", ()), margin["kind"]
         same_kind = kind == inherited["margin"]["kind"]
         inside = [each for each in figures if same_kind and not stricter(kind, margin["value"], each["value"])]
@@ -283,28 +283,28 @@ def _changed(inherited: Mapping[str, Any], change: Mapping[str, Any]) -> dict[st
         informative = {**(inherited["informative"] or {}), **(informative or {})}
     kept = dict(inherited)
     if {"probe", "metric", "slice"} & change.keys():
-        kept.pop("title", None)  # it was of another figure
+        kept.pop("title", None)  # the title described the earlier figure
     return {**kept, **change, "margin": margin, "informative": informative}
 
 
 def _merged_schemes(
     inherited: Sequence[Mapping[str, Any]], changes: Sequence[Mapping[str, Any]]
 ) -> list[dict[str, Any]]:
-    """Figures change scheme by scheme, as criteria change by their ids; one named twice stays twice, to be refused."""
+    """Figures change scheme by scheme, as criteria change by id; duplicates stay, so that validation refuses them."""
     merged = [dict(figure) for figure in inherited]
     own = [figure["scheme"] for figure in merged]
     for change in changes:
         name = _normal(change["scheme"])
         if name in own:
             merged[own.index(name)] |= {**change, "scheme": name}
-            own[own.index(name)] = ""  # the next of that name is another, and refused
+            own[own.index(name)] = ""  # a second entry of that name is a duplicate and refused
         else:
             merged.append(dict(change))
     return merged
 
 
 def _normal(scheme: str) -> str:
-    """The name as policies keep it; what is none, as it is, for `Policy` to refuse."""
+    """The name in the form that policies store; an invalid name is unchanged, for `Policy` to refuse."""
     try:
         return mixture_name(parts_of(scheme))
     except ValueError:
@@ -312,7 +312,7 @@ def _normal(scheme: str) -> str:
 
 
 def _unsourced(place: str, inherited: Mapping[str, Any], change: Mapping[str, Any]) -> Iterator[str]:
-    """A figure that is another one came from somewhere else."""
+    """A changed figure needs a new source."""
     old, new = inherited["margin"], change.get("margin", {})
     differing = [name for name in DECIDES if name in new and new[name] != old.get(name)]
     if differing and new.get("source", old["source"]) == old["source"]:

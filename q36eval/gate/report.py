@@ -1,4 +1,4 @@
-"""What the gate answers: per criterion, per lane and overall. Pure data: replayable, printable."""
+"""The gate's result: per criterion, per lane and overall. Pure data: replayable, printable."""
 
 from datetime import date, datetime
 from enum import StrEnum
@@ -14,7 +14,7 @@ from q36eval.records import Counts, Direction, FailureCauses, Interval, Lane, Pr
 
 
 class Supplies(Record):
-    """Draws of every canary family now, and the most that there can be.
+    """The current draws of every canary family, and the largest possible number.
 
     Only runs of earlier versions have `sources`.
     """
@@ -25,29 +25,29 @@ class Supplies(Record):
 
 
 NOTHING_FOUND = "NOTHING FOUND"
-"""The best answer of a pre-check."""
+"""The best result of a pre-check."""
 
 
 class CriterionVerdict(StrEnum):
-    """A criterion's own answer. Only PASS lets a lane pass; NOT_JUDGED decides nothing."""
+    """The verdict of one criterion. Only PASS lets a lane pass; NOT_JUDGED decides nothing."""
 
     PASS = "PASS"
     FAIL = "FAIL"
     INCONCLUSIVE = "INCONCLUSIVE"
     NOT_MEASURED = "NOT_MEASURED"
     NOT_JUDGED = "NOT_JUDGED"
-    """A criterion that is judged only where the reference is able, and it is not."""
+    """The criterion applies only if the reference can do the task, and it cannot."""
 
 
 UNMEASURED = (CriterionVerdict.NOT_MEASURED, CriterionVerdict.NOT_JUDGED)
-"""Of these there is no figure to judge."""
+"""Verdicts without a figure."""
 
 
 class Waiver(Record):
     """A reviewer's written exception, in force up to and including `expires`.
 
-    It excuses what all of its scope names: a criterion by its id, every criterion over a slice, and of them only what
-    one canary caused (by its id; a family's names its fixed twin `ID-must-pass` too, the twin's only the twin).
+    It excuses its whole scope: a criterion by its id, every criterion over a slice, or in these only the effect of one
+    canary (by its id; a family's id includes its fixed twin `ID-must-pass`, the twin's id only the twin).
     """
 
     owner: str = Field(min_length=1)
@@ -65,13 +65,13 @@ class Waiver(Record):
 
     @property
     def scope(self) -> str:
-        """What it excuses, in words."""
+        """The scope as a phrase."""
         named = (("criterion", self.criterion), ("slice", self.slice), ("canary", self.canary))
         return ", ".join(f"{what} {name}" for what, name in named if name is not None)
 
 
 class SignOff(Record):
-    """A reviewer's signature under one run as it was found: `report_sha256` is the hash of the JSON report signed."""
+    """A reviewer's signature under one run's result: `report_sha256` is the hash of the signed JSON report."""
 
     owner: str = Field(min_length=1)
     reason: str = Field(min_length=1)
@@ -80,16 +80,16 @@ class SignOff(Record):
 
 
 RULES = 2
-"""The version of how evidence is judged, stored with every decision; decisions of another one are not replayed."""
+"""The version of the rules for judging evidence, stored with every decision; only the same version is replayed."""
 
 
 class Circumstances(Record):
-    """What a decision hangs on besides the policy and the evidence; kept with the run, so that a replay is exact.
+    """The inputs of a decision besides policy and evidence; stored with the run, so that a replay is exact.
 
-    `on` is the day of the decision, `waivers` those that were known then, `waivers_from` the file they came from where
-    history's own did not count, `blessed_run` the run that margins `against: blessed` were held against, `rules` the
-    version of judging (`RULES`). `tried` are the earlier gates of the same deployment by the same criteria; None where
-    they were not looked for. `supplies` are what could be asked in addition; they decide nothing.
+    `on` is the day of the decision, `waivers` the waivers known on it, `waivers_from` the file that replaced history's
+    waivers. `blessed_run` is the run for margins `against: blessed`, `rules` the version of judging (`RULES`). `tried`
+    are earlier gates of the same deployment by the same criteria; None if not looked up. `supplies` are the items that
+    could be evaluated in addition; they decide nothing.
     """
 
     on: date
@@ -103,23 +103,23 @@ class Circumstances(Record):
 
 
 CERTAIN = "not evaluated: the verdict"
-"""So begins why something was left out that could not have changed the verdict."""
+"""The start of a message about skipped items that could not have changed the verdict."""
 
 
 class StageState(StrEnum):
-    """How far one stage of a run was evaluated."""
+    """The progress of one stage of a run."""
 
     MEASURED = "measured"
     PARTLY = "partly"
-    """A crash or an error kept some of it from being measured."""
+    """A crash or an error prevented part of the measurement."""
     NOT_EVALUATED = "not evaluated"
 
 
 class Stage(Record):
     """One stage of a run in the order of evaluation, cheap evidence first.
 
-    `items` counts what was evaluated of `planned`. `settled` names the criteria by which the verdict stood after this
-    stage whatever was still to come; stages after it are `not evaluated`.
+    `items` is the number evaluated of `planned`. `settled` names the criteria that fixed the verdict at this stage,
+    whatever later stages would show; those are `not evaluated`.
     """
 
     name: str
@@ -130,11 +130,11 @@ class Stage(Record):
 
 
 class HeldMargin(Record):
-    """Which margin held, of a criterion whose margin depends on the branch's quantization scheme.
+    """The margin in use for a criterion whose margin depends on the branch's quantization scheme.
 
-    `schemes` are what inspection found stored, none where nothing is quantized; None where the weights were not
-    inspected. `accepted` is the policy's figure that holds for them, None where it has none: then the `ceiling` holds
-    alone, which no figure exceeds.
+    `schemes` are the stored schemes found by inspection, empty if nothing is quantized; None if the weights were not
+    inspected. `accepted` is the policy's figure for them; without one it is None and only the `ceiling` applies, which
+    no figure exceeds.
     """
 
     schemes: tuple[str, ...] | None
@@ -144,23 +144,22 @@ class HeldMargin(Record):
 
 
 class CriterionResult(Named, Record):
-    """One criterion judged.
+    """The result of one criterion.
 
-    `title` is the policy's, where it gives one; `heading` is always there. `code` names the kind of `reason` and stays
-    where that is reworded; reports from before codes existed have none. `figure` and `figure_interval` are in the
-    margin's own terms (recovery and retention as ratios, losses as losses); `loss`, `loss_interval` and `limit` are
-    what was tested: `p_pass` against loss >= limit, `p_fail` against loss <= limit, `p_fail_adjusted` after Holm. Both
-    bounds of an interval hold one-sided at the criterion's `confidence`. Figures are None where nothing could be
-    judged. `to_turn` says in the loss' unit by how much the bound that decided would have to move for another verdict:
-    of a PASS how far the upper bound lies inside the limit, of a FAIL how far the lower one lies outside, of an
-    INCONCLUSIVE how far the upper bound lies outside, or, beyond its margin alone and not after Holm's correction, how
-    far the corrected lower bound lies inside. `noise_floor` is what the reference loses against itself in that
-    figure, None where it was not measured or the metric has none. `competence` is there where answers are compared that
-    are right or wrong: figures and counts are then those of the families that the reference can do. `causes` say why
-    answers of either side are not right, also of those left out. `waived_by` is there only where waivers made a
-    difference; the verdict beside it stays what was found. `margin` is the one that held; `held` says why it was that
-    one, where it depends on the scheme. `anomalous` says that the branch gains more than is plausible, whether or not
-    that was signed. `lost_family` is the family of items whose loss gave `p_fail`, where the whole's did not.
+    `title` is the policy's, if set; `heading` always exists. `code` identifies the kind of `reason` and stays when the
+    sentence changes; reports from before codes existed have none. `figure` and `figure_interval` are in the margin's
+    own terms (recovery and retention as ratios, losses as losses). `loss`, `loss_interval` and `limit` are the tested
+    values: `p_pass` against loss >= limit, `p_fail` against loss <= limit, `p_fail_adjusted` after Holm. Each bound of
+    an interval is one-sided at the criterion's `confidence`. Figures are None if nothing could be judged. `to_turn` is
+    the movement of the deciding bound, in the loss' unit, that would change the verdict: for PASS, the distance of the
+    upper bound inside the limit; for FAIL, of the lower bound outside; for INCONCLUSIVE, of the upper bound outside or,
+    beyond its margin alone but not after Holm's correction, of the corrected lower bound inside. `noise_floor` is the
+    reference's loss against itself in that figure, None if unmeasured or undefined for the metric. `competence` is set
+    if right and wrong answers are compared: figures and counts then cover the families that the reference can do.
+    `causes` explain the answers of both sides that are not right, including those left out. `waived_by` is set only if
+    waivers made a difference; the verdict stays as found. `margin` is the margin in use; `held` explains it if it
+    depends on the scheme. `anomalous` marks an implausible gain, signed or not. `lost_family` is the family whose loss
+    determined `p_fail`, if the loss over all items did not.
     """
 
     id: str
@@ -200,17 +199,17 @@ class CriterionResult(Named, Record):
 
     @property
     def waived(self) -> bool:
-        """Whether this criterion was set aside by waivers."""
+        """Whether waivers set this criterion aside."""
         return bool(self.waived_by)
 
 
 class LaneResult(Record):
     """The verdict for one kind of use.
 
-    `decisive` names the criteria that made it anything but PASS, those furthest from turning first (counted faults and
-    what was not measured before them). `nearest` is the criterion on which turning hangs, by `to_turn` as a share of
-    its limit: of a PASS the blocking one nearest to its limit (counts, which one fault turns, apart), of any other the
-    furthest of the decisive ones, for all of them must turn; empty where one of those is a count or has no bound.
+    `decisive` names the criteria that prevented PASS, those furthest from changing first (counted faults and missing
+    measurements precede them). `nearest` is the criterion on which a change of verdict depends, by `to_turn` as a share
+    of its limit: for PASS, the blocking one nearest to its limit (except counts, which one fault changes); for any
+    other verdict, the furthest decisive one, because all must change; empty if one of these is a count or has no bound.
     """
 
     lane: Lane
@@ -222,13 +221,13 @@ class LaneResult(Record):
 
 
 class GateReport(Record):
-    """The gate's answer. `exit_code` is that of the process; `notes` say what a reader should know beside it.
+    """The gate's result. `exit_code` is that of the process; `notes` are further facts for the reader.
 
-    `criteria` come by tier (blocking first), probe and id, whatever order the policy wrote them in. `stages` is the
-    order of evaluation, and where it stopped. Where a sign-off is required and missing nothing passes: what only lacks
-    it (`awaiting_sign_off`) is INCONCLUSIVE as a whole, and the lanes keep theirs. `attempts` is there where the same
-    deployment was gated by the same criteria before. Of a pre-check nothing passes: what would have is INCONCLUSIVE,
-    and its headline says that nothing was found.
+    `criteria` are sorted by tier (blocking first), probe and id. `stages` is the order of evaluation and shows where it
+    stopped. If a required sign-off is missing, nothing passes: a report that lacks only the signature
+    (`awaiting_sign_off`) is INCONCLUSIVE as a whole, and the lanes keep their verdicts. `attempts` is set if the same
+    deployment was gated by the same criteria before. A pre-check never returns PASS: a result that would pass is
+    INCONCLUSIVE, with the headline NOTHING FOUND.
     """
 
     schema_version: Literal[2] = 2
@@ -251,17 +250,17 @@ class GateReport(Record):
     @model_validator(mode="before")
     @classmethod
     def _as_kept_by_earlier_versions(cls, given: Any) -> Any:
-        """Their reports also held what would help."""
+        """Accepts reports of earlier versions, which also held suggestions."""
         return (
             {name: value for name, value in given.items() if name != "remedies"} if isinstance(given, dict) else given
         )
 
     @property
     def of_server_alone(self) -> bool:
-        """Whether only what an endpoint shows without a reference is judged, and nothing how good its answers are."""
+        """Whether the policy judges only an endpoint without a reference, and not the quality of its answers."""
         return bool(self.criteria) and all(result.probe is ProbeName.SERVED for result in self.criteria)
 
     @property
     def nothing_found(self) -> bool:
-        """Whether this is a pre-check that found no damage: its best answer, and no release."""
+        """Whether this is a pre-check that found no damage: its best result, which does not approve a release."""
         return self.headline.startswith(NOTHING_FOUND)

@@ -18,12 +18,12 @@ from q36eval.stats import resolved_early
 
 @dataclass(frozen=True)
 class PolicyRule:
-    """Says which measurements a policy's criteria need no more items for, and when its verdict stands.
+    """Determines which measurements need no more items for a policy's criteria, and when its verdict is final.
 
-    A criterion is resolved when `decide` would call it PASS or FAIL on this very evidence, whatever the others show
-    (`q36eval.stats.resolved_early`). Only evidence with a schedule may be looked at as often as one likes, so nothing
-    else is ever resolved early. `waivers` are those that `decide` will be handed, on the day `on`, and `blessed` the
-    blessed run's measurements.
+    A criterion is resolved if `decide` would return PASS or FAIL for it on the present evidence, whatever the others
+    show (`q36eval.stats.resolved_early`). Only evidence with a schedule may be looked at repeatedly, so nothing else is
+    ever resolved early. `waivers` are those that `decide` will receive, on the day `on`, and `blessed` the blessed
+    run's measurements.
     """
 
     policy: Policy
@@ -32,31 +32,31 @@ class PolicyRule:
     blessed: tuple[Measurement, ...] = ()
 
     def judged(self, probe: ProbeName) -> frozenset[str]:
-        """Keys of the measurements that the policy judges of that probe, advisory criteria among them."""
+        """Keys of that probe's measurements that the policy judges, advisory criteria included."""
         return frozenset(criterion.key for criterion in self.policy.criteria if criterion.probe == probe)
 
     def resolved_early(self, measurements: Sequence[Measurement]) -> frozenset[str]:
-        """Those of their keys on which every criterion is resolved."""
+        """The keys of the measurements whose criteria are all resolved."""
         by_key = {measurement.key: measurement for measurement in measurements}
         judged = [criterion for criterion in self.policy.criteria if criterion.key in by_key]
         still_open = {criterion.key for criterion in judged if not self._is_resolved(criterion, by_key[criterion.key])}
         return frozenset(criterion.key for criterion in judged) - still_open
 
     def decided(self, measurements: Sequence[Measurement], complete: Collection[ProbeName]) -> tuple[str, ...]:
-        """The criteria by which every lane has failed whatever is still to come; none while a lane is open."""
+        """The criteria by which every lane has failed, whatever later evidence shows; empty while a lane is open."""
         failed = failed_lanes(self.policy, measurements, complete, self.waivers, self.on, self.blessed)
         if set(failed) != set(self.policy.lanes):
             return ()
         return tuple(sorted({name for names in failed.values() for name in names}))
 
     def _is_resolved(self, criterion: Criterion, measurement: Measurement) -> bool:
-        if not measurement.laid_out or criterion.margin.schemes:  # of these only the weights tell the margin
+        if not measurement.laid_out or criterion.margin.schemes:  # their margin depends on the weights
             return False
         result = judge(criterion, [measurement], [], blessed=_of(criterion, self.blessed))
         if result.verdict is CriterionVerdict.NOT_MEASURED:
             return False
         shared = _sharing_alpha(self.policy, criterion)
-        if may_be_anomalous(result):  # asked on, until it is proven or the gain is no longer found
+        if may_be_anomalous(result):  # continue until the gain is proven or has disappeared
             return False
         return resolved_early(result, criterion.confidence, self.policy.alpha, shared) != "open"
 
@@ -69,12 +69,12 @@ def failed_lanes(
     on: date | None = None,
     blessed: Sequence[Measurement] = (),
 ) -> dict[Lane, tuple[str, ...]]:
-    """The lanes that `decide` will call FAIL whatever is still measured, each with the criteria that decide it.
+    """The lanes that `decide` will call FAIL whatever is still measured, each with the deciding criteria.
 
-    `complete` are the probes that were asked all they will be asked. A counted fault stays counted, so it decides its
-    lanes at once; any other figure does when its probe is complete, or when it may be looked at after every block, and
-    then only beyond Bonferroni's bound, which Holm's adjusted p-value never exceeds whatever the other criteria show.
-    Nothing decides a lane that a waiver might set aside. A lane is never passed early: PASS needs every criterion.
+    `complete` are the probes whose evaluation is finished. A counted fault stays counted, so it decides its lanes at
+    once. Any other figure decides when its probe is complete, or, if it may be looked at after every block, only beyond
+    Bonferroni's bound, which Holm's adjusted p-value never exceeds whatever the other criteria show. Nothing decides a
+    lane that a waiver might set aside. A lane never passes early: PASS needs every criterion.
     """
     rules = with_thresholds(with_integrity(margins_held(policy, measurements).failing, measurements))
     by_key: dict[str, list[Measurement]] = {}
@@ -112,12 +112,12 @@ def _stays_failed(policy: Policy, criterion: Criterion, result: CriterionResult,
 
 
 def _sharing_alpha(policy: Policy, criterion: Criterion) -> int:
-    """How many criteria Holm corrects for: those of its tier that are no counts."""
+    """The number of criteria in Holm's correction: those of the tier that are not counts."""
     return max(1, sum(other.tier == criterion.tier and other.margin.kind != "max_count" for other in policy.criteria))
 
 
 def _concerns(criterion: Criterion, waiver: Waiver) -> bool:
-    """Whether it may excuse the criterion once all is measured: more than it then will, so that nothing stops early."""
+    """Whether the waiver could excuse the criterion at the end: a superset, so that nothing stops early by mistake."""
     named = waiver.criterion is None or waiver.criterion == criterion.id
     sliced = waiver.slice is None or waiver.slice == criterion.slice
     return named and sliced and (waiver.canary is None or criterion.probe is ProbeName.CANARIES)

@@ -1,4 +1,4 @@
-"""What reviewers excused: which criteria waivers set aside, and why the others had no effect. Pure."""
+"""Reviewers' waivers: the criteria that they set aside, and why the others had no effect. Pure."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import date
@@ -9,10 +9,10 @@ from q36eval.gate.policy import Criterion, Policy
 from q36eval.gate.report import UNMEASURED, CriterionResult, CriterionVerdict, Waiver
 
 EVERYTHING = "all"
-"""The slice that is none: a waiver of it alone would excuse nearly every criterion at once."""
+"""The slice of everything: a waiver of it alone would excuse nearly every criterion at once."""
 
 MOST_COMBINED = 6
-"""Of so many waived canaries every combination is tried; of more, each one alone and all together."""
+"""Up to this number of waived canaries, every combination is tried; above it, each one alone and all together."""
 
 
 def apply_waivers(
@@ -22,12 +22,12 @@ def apply_waivers(
     on: date | None,
     evidence: Evidence,
 ) -> tuple[list[CriterionResult], list[str]]:
-    """The results, with `waived_by` where waivers in force on that day set one aside, and notes on the others.
+    """The results, with `waived_by` if waivers in force on that day set one aside, and notes on the other waivers.
 
-    A waiver of a criterion, or of a slice, excuses a FAIL or an INCONCLUSIVE of what it names. One of a canary excuses
-    it only if what is not of that canary passes; several combine, and those of the smallest combination that does are
-    named. An INCONCLUSIVE rest is no excuse: the reviewer accepted what the canary shows, not what nobody knows. For
-    the same reason faults are excused only where all that the policy asks for was counted.
+    A waiver of a criterion or a slice excuses a FAIL or an INCONCLUSIVE in its scope. A waiver of a canary excuses it
+    only if the evidence without that canary passes; several waivers combine, and the smallest combination with a PASS
+    is named. An INCONCLUSIVE rest is not excused: the reviewer accepted the canary's result, not unknown results. For
+    the same reason faults are excused only if the count that the policy asks for is complete.
     """
     standing = sorted(in_force(set(waivers), on), key=_order)
     excused = [
@@ -39,12 +39,12 @@ def apply_waivers(
 
 
 def in_force(waivers: Iterable[Waiver], on: date | None) -> list[Waiver]:
-    """Those that have not expired on that day, of which they count the whole; without a day none."""
+    """Waivers that have not expired at the end of that day; none without a day."""
     return [waiver for waiver in waivers if on is not None and on <= waiver.expires]
 
 
 def _order(waiver: Waiver) -> tuple[str, ...]:
-    """The last to expire comes first, and no two different ones are equal."""
+    """Sort key: the last to expire comes first, and two different waivers are never equal."""
     scope = (waiver.criterion or "", waiver.slice or "", waiver.canary or "")
     return (f"{date.max.toordinal() - waiver.expires.toordinal():07}", waiver.owner, waiver.reason, *scope)
 
@@ -63,7 +63,7 @@ def _excused(
 
 
 def _enough_canaries(criterion: Criterion, waivers: Sequence[Waiver], evidence: Evidence) -> tuple[Waiver, ...]:
-    """The fewest waivers without whose canaries the criterion passes; none where all of them are not enough."""
+    """The fewest waivers without whose canaries the criterion passes; none if all of them are not enough."""
     of_canary: dict[str, Waiver] = {}
     for waiver in waivers:
         of_canary.setdefault(waiver.canary or "", waiver)
@@ -74,14 +74,14 @@ def _enough_canaries(criterion: Criterion, waivers: Sequence[Waiver], evidence: 
 
 
 def _combined(canaries: list[str]) -> Iterator[tuple[str, ...]]:
-    """Small combinations first."""
+    """All combinations, small ones first."""
     sizes = range(1, len(canaries) + 1) if len(canaries) <= MOST_COMBINED else (1, len(canaries))
     for size in sizes:
         yield from combinations(canaries, size)
 
 
 def _concerns(waiver: Waiver, criterion: Criterion, evidence: Evidence) -> bool:
-    """Whether the criterion lies in everything that the waiver names."""
+    """Whether the criterion lies within every part of the waiver's scope."""
     if waiver.slice is not None and (waiver.slice != criterion.slice or _names_everything(waiver)):
         return False
     if waiver.canary is not None and not any(is_of(one, (waiver.canary,)) for one in evidence.canaries(criterion)):
@@ -96,7 +96,7 @@ def _names_everything(waiver: Waiver) -> bool:
 def _notes(
     waiver: Waiver, policy: Policy, results: Sequence[CriterionResult], on: date | None, evidence: Evidence
 ) -> Iterator[str]:
-    """Why a waiver does not do what its author may believe it does."""
+    """Why a waiver does not have the effect that its author may expect."""
     subject = f"the waiver of {waiver.scope} by {waiver.owner}"
     if not in_force([waiver], on):
         yield f"{subject} is not in force: it expired after {waiver.expires}"
