@@ -1,10 +1,10 @@
-"""Intervals and margin tests on clustered, paired evidence. Pure: imports `q36eval.records`, numpy and scipy alone.
+"""Intervals and margin tests on clustered, paired evidence. Pure: imports only `q36eval.records`, numpy and scipy.
 
-`margin_test` and `summarize` choose by estimator among the families of tests, each in a module of its own: `_betting`
-(bounded means), `_scheduled` (the same in blocks, with a planned end), `_bootstrap` (unbounded means),
-`_ratio`, `_quantile`, `_pairs` (exact, of two rates), `_proportion` (exact, of counts).
-Evidence enters as `records.Clusters` and becomes a `_contrast`. A new estimator is one of `records.Estimator`, a module
-with its tests and interval, and its branch in `_summary` and `_margin` (`ESTIMATORS_OF_KIND`).
+`margin_test` and `summarize` choose by estimator among the families of tests, each in a separate module: `_betting`
+(bounded means), `_scheduled` (the same in blocks, with a planned end), `_bootstrap` (unbounded means), `_ratio`,
+`_quantile`, `_pairs` (exact, for two rates), `_proportion` (exact, for counts). Evidence enters as `records.Clusters`
+and becomes a `_contrast`. To add an estimator: add it to `records.Estimator`, add a module with its tests and interval,
+and add its branch to `_summary` and `_margin` (`ESTIMATORS_OF_KIND`).
 """
 
 from q36eval.stats._bootstrap import why_untrusted

@@ -1,20 +1,20 @@
 """Betting tests for bounded means, at a fixed sample size or under continuous looking.
 
-Waudby-Smith & Ramdas, "Estimating means of bounded random variables by betting" (arXiv 2010.09686), section 4: under
-H0 every factor 1 + lambda * (margin - z) has expectation at most 1, so wealth is an e-value and 1 / wealth a p-value.
-By Ville's inequality the chance that it ever reaches 1 / alpha is at most alpha, so where no bet depends on the answer
-it is placed on, one may look after every block and stop.
+Waudby-Smith & Ramdas, "Estimating means of bounded random variables by betting" (arXiv 2010.09686), section 4: under H0
+every factor 1 + lambda * (margin - z) has expectation at most 1, so wealth is an e-value and 1 / wealth a p-value. By
+Ville's inequality the chance that it ever reaches 1 / alpha is at most alpha, so if no bet depends on the answer it is
+placed on, one may look after every block and stop.
 
-Constant bets are mixed, so their wealth does not depend on the order of the items. Where the clusters say in which
-block each was asked, most of the stake follows bets fixed block by block: a mean of martingales is one.
+Constant bets are mixed, so their wealth does not depend on the order of the items. If the clusters record their blocks,
+most of the stake follows bets fixed block by block: a mean of martingales is a martingale.
 
 The best bet against H0: mean loss >= margin is near E[gain] / E[gain^2] (the same paper's approximate growth-rate
-adaptive bets estimate both). What a branch without loss would gain on a cluster is known, the margin; how often its
-answers change either way is not, and decides how many items are needed: about 2 log(1/alpha) * flip rate / margin^2. So
-`block_bets` learns that rate from the blocks before, which costs nothing, while a mixture over constant bets pays for
-not knowing it (benchmarks/README.md has both). Bets within a block are equal, so the order inside it is of no matter;
-and where strata lose unequally, the product over a block with each stratum's share has expectation at most 1, by the
-inequality of the arithmetic and geometric mean.
+adaptive bets estimate both). The gain of a branch without loss on a cluster is known, the margin; the rate at which its
+answers change either way is unknown, and determines the number of items needed: about 2 log(1/alpha) * flip rate /
+margin^2. So `block_bets` learns that rate from the blocks before, which costs nothing, while a mixture over constant
+bets pays for not knowing it (benchmarks/README.md has both). Bets within a block are equal, so the order inside it has
+no effect; and if strata lose unequally, the product over a block with each stratum's share has expectation at most 1,
+by the inequality of the arithmetic and geometric mean.
 """
 
 from dataclasses import dataclass
@@ -26,14 +26,14 @@ from q36eval.stats._contrast import Array, Columns, Contrast
 N_BETS = 64
 
 EAGER = 0.5
-"""Beta(1, 1/2) prior over the bet as a share of the maximal one: leans to the maximum, the best bet when nothing went
+"""Beta(1, 1/2) prior over the bet as a share of the maximal one: favours the maximum, the best bet when nothing went
 wrong (the usual case near losslessness)."""
 
 EVEN = 1.0
-"""Uniform prior, for evidence that something did go wrong: damage comes with noise, which ruins the largest bets."""
+"""Uniform prior, for proving damage: damage comes with noise, which ruins the largest bets."""
 
 CONSTANT_STAKE = 0.05
-"""Share of the stake on constant bets where others are planned block by block."""
+"""Share of the stake on constant bets if others are planned block by block."""
 
 BISECTION_STEPS = 50
 
@@ -47,12 +47,12 @@ def bets(shape: float) -> Array:
 def p_mean_at_least(contrast: Contrast, margin: float, shape: float = EAGER, planned: Array | None = None) -> float:
     """p-value of H0: E[sum z] >= margin * E[units]; errored units count as `high`, their worst.
 
-    Small when the mean is convincingly below `margin`. A margin beyond the range of z is refuted by definition (0.0).
-    `planned` [K, R] are bets per unit of gain that were fixed block by block (`block_bets`), which then share
-    the stake with the constant ones.
+    Small when the mean is significantly below `margin`. A margin beyond the range of z is refuted by definition (0.0).
+    `planned` [K, R] are bets per unit of gain that were fixed block by block (`block_bets`), which then share the stake
+    with the constant ones.
 
     Raises:
-        ValueError: a cluster larger than the largest that was planned for.
+        ValueError: a cluster is larger than the planned maximum.
     """
     totals = contrast.units + contrast.errored
     if totals.size == 0 or not contrast.finite:
@@ -65,7 +65,7 @@ def p_mean_at_least(contrast: Contrast, margin: float, shape: float = EAGER, pla
         return 0.0
     if largest_loss == 0:
         return 0.0 if bool((gains > 0).any()) else 1.0
-    # -1 is the worst a cluster can do; the clip only removes rounding beyond it
+    # a cluster's return is at least -1; the clip only removes rounding errors
     scaled = np.maximum(gains / largest_loss, -1.0)
     log_wealth = _log_wealth(np.outer(bets(shape), scaled), contrast.counts)
     if planned is not None:
@@ -81,17 +81,17 @@ def _log_wealth(returns: Array, counts: Array) -> float:
 
 
 def shared_stake(constant: Array | float, by_block: Array | float) -> Array:
-    """Log wealth of both kinds of bets together, from the log wealth of each."""
+    """Log wealth of both kinds of bets together, given the log wealth of each."""
     together: Array = np.logaddexp(np.log(CONSTANT_STAKE) + constant, np.log1p(-CONSTANT_STAKE) + by_block)
     return together
 
 
 def tamed(shares: Array) -> Array:
-    """Shares of the maximal bet from gain / flip rate = r, which is the best one only where it is small.
+    """Shares of the maximal bet from r = gain / flip rate, which itself is the best share only if small.
 
     With flips of rate f, half of them each way, a gain g and a share s, log wealth grows by g s + f/2 log(1 - s^2) per
-    item, most for s = (sqrt(1 + 4 r^2) - 1) / (2 r) < 1. It rises with r, and s / r falls, so that a p-value still
-    falls with its margin.
+    item, with its maximum at s = (sqrt(1 + 4 r^2) - 1) / (2 r) < 1. It rises with r, and s / r falls, so a p-value
+    still falls with its margin.
     """
     return 2.0 * shares / (np.sqrt(1.0 + 4.0 * shares**2) + 1.0)
 
@@ -122,24 +122,24 @@ def lower_bound(contrast: Contrast, alpha: float, shape: float = EAGER, planned:
 
 
 PRIOR_CHANGE = 0.05
-"""Changed answers per item that are assumed before any was seen: rather too many, for too large a bet is lost."""
+"""Assumed changed answers per item before any answer: rather too many, because too large a bet is lost."""
 
 PRIOR_CLUSTERS = 150.0
-"""How many clusters that assumption weighs."""
+"""The weight of that assumption, in clusters."""
 
 PRIOR_EDGE_CLUSTERS = 20.0
-"""How many clusters the assumption weighs that the reference has all items right, which sets the gain of a recovery."""
+"""The weight in clusters of the assumption that the reference has all items right, which sets a recovery's gain."""
 
 PASS_MULTIPLES = np.array([0.9, 1.0])
-"""Of the best bet for a branch without loss; the smaller for one that lost a little."""
+"""Multiples of the best bet for a branch without loss; the smaller one suits a small loss."""
 
 FAIL_MULTIPLES = np.array([0.5, 1.0, 2.0])
-"""The best bet against a mean loss <= margin is k times this one where the branch lost 1 + k margins."""
+"""k times this bet is the best one against a mean loss <= margin if the branch lost 1 + k margins."""
 
 
 @dataclass(frozen=True)
 class Edge:
-    """What a branch without loss gains: `rows` [R] of each row's clusters, and `per_unit` at most."""
+    """The gain of a branch without loss: `rows` [R] per row of clusters, and at most `per_unit`."""
 
     rows: Array
     per_unit: float
@@ -147,10 +147,10 @@ class Edge:
 
 @dataclass(frozen=True)
 class BlockTotals:
-    """Sums over the clusters of each block, [..., B] in the order of asking, each cluster's columns weighted by size.
+    """Sums over the clusters of each block, [..., B] in the order of evaluation, each cluster weighted by size.
 
-    `clusters` counts them, `sizes` are their units, `squared_changes` of branch - reference, `expected_changes` what
-    was assumed of those before any answer, and `edges` what a branch without loss gains.
+    `clusters` counts them, `sizes` are their units, `squared_changes` those of branch - reference, `expected_changes`
+    the assumption before any answer, and `edges` the gains of a branch without loss.
     """
 
     clusters: Array
@@ -160,7 +160,7 @@ class BlockTotals:
     edges: Array
 
     def best_bets(self, edge_per_unit: float, value_range: float) -> Array:
-        """E[gain] / E[gain^2] [..., B] as known before each block: sizes with its own, answers without."""
+        """E[gain] / E[gain^2] [..., B] as known before each block: with the block's own sizes, without its answers."""
         clusters, sizes, expected = (np.cumsum(c, axis=-1) for c in (self.clusters, self.sizes, self.expected_changes))
         earlier = clusters - self.clusters
         changes = np.cumsum(self.squared_changes, axis=-1) - self.squared_changes
@@ -172,9 +172,9 @@ class BlockTotals:
 
 
 def block_bets(columns: Columns, edge: Edge, multiples: Array) -> Array | None:
-    """Bets [K, R] per unit of gain for K multiples; None without a schedule or a reference to differ from.
+    """Bets [K, R] per unit of gain for K multiples; None without a schedule or without a reference.
 
-    None too where a branch without loss gains nothing: the best bet is then none, and would only idle.
+    Also None if a branch without loss gains nothing: the best bet is then zero and would only idle.
     """
     if columns.largest is None or columns.reference is None or columns.counts.size == 0 or columns.bounds is None:
         return None

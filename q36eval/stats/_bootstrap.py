@@ -1,22 +1,23 @@
-"""Clustered ratio means of unbounded values: the bootstrap-t, and when to distrust it.
+"""Clustered ratio means of unbounded values: the bootstrap-t, and a test for untrustworthy tails.
 
-Efron & Tibshirani, "An Introduction to the Bootstrap" (1993), section 12.5: the distribution of
-(estimate* - estimate) / standard_error* over resampled clusters stands in for the unknown one of
-(estimate - truth) / standard_error. On skewed per-document divergences its upper bound misses far less often than the
-percentile bootstrap's, but still more often than it promises, for a sample seldom holds the tail that carries the mean.
-So the level of the upper bound is calibrated (Loh, "Calibrating confidence coefficients", JASA 82 (1987), 155-162) on
-lognormal clusters whose spread is that of the sample's upper half.
+Efron & Tibshirani, "An Introduction to the Bootstrap" (1993), section 12.5: the distribution of (estimate* - estimate)
+/ standard_error* over resampled clusters replaces the unknown one of (estimate - truth) / standard_error. On skewed
+per-document divergences its upper bound misses far less often than the percentile bootstrap's, but still more often
+than nominal, because a sample seldom holds the tail that carries the mean. So the level of the upper bound is
+calibrated (Loh, "Calibrating confidence coefficients", JASA 82 (1987), 155-162) on lognormal clusters whose spread is
+that of the sample's upper half.
 
-A mean that rests on rare large values lies above most samples' means, and their bounds with them: at the margin the
-upper bound misses 5 to 14 % where clusters are Pareto with an index of 3 to 1.5. Such a tail shows in what was drawn:
-Hill's estimate (Ann. Statist. 3 (1975), 1163-1174) over the upper tenth of what exceeds the median (shifted by it, so
-that a constant added to every value changes nothing) is then larger than an exponential tail's. Where it is, a bound
-that lies inside the limit only just proves nothing (`why_untrusted`). benchmarks/README.md has how often bounds miss
-with and without this, and what it costs good branches.
+A mean dominated by rare large values lies above most samples' means and bounds: at the margin the upper bound misses 5
+to 14 % if clusters are Pareto with an index of 3 to 1.5. Such a tail shows in the sample: Hill's estimate (Ann.
+Statist. 3 (1975), 1163-1174) over the upper tenth of the excesses over the median (shifted by it, so that a constant
+added to every value changes nothing) is then larger than an exponential tail's. In that case a bound only just inside
+the limit proves nothing (`why_untrusted`). benchmarks/README.md has the miss rates with and without this check, and its
+cost for good branches.
 
-Where almost all clusters are zero or its rounding, as of an engine that repeats another to the last bit but for a few
-texts, resamples without any spread are common and the bootstrap-t has no upper bound. Then it is that of the share of
-clusters that are not (Clopper and Pearson, Biometrika 26 (1934), 404-413) times `BEYOND` times the largest (`Sparse`).
+If almost all clusters are zero up to rounding, as for an engine that repeats another bit for bit except on a few texts,
+resamples without any spread are common and the bootstrap-t has no upper bound. The bound is then the upper bound on the
+share of nonzero clusters (Clopper and Pearson, Biometrika 26 (1934), 404-413) times `BEYOND` times the largest
+(`Sparse`).
 """
 
 from collections.abc import Iterator
@@ -35,33 +36,33 @@ RESAMPLES = 4_999
 """(RESAMPLES + 1) * 0.025 is whole, so a bound is an order statistic and agrees with the p-values exactly."""
 
 MIN_CLUSTERS = 8
-"""With fewer clusters the resampled standard error is too often near zero to say anything."""
+"""With fewer clusters the resampled standard error is too often near zero to be informative."""
 
 CHUNK_CELLS = 2_000_000
 
 CALIBRATION = 0.3
-"""The upper bound is taken at the normal quantile of its level plus this times the squared log-spread of the clusters.
+"""The upper bound uses the normal quantile of its level plus this times the squared log-spread of the clusters.
 
-Chosen by simulation at 140 clusters; benchmarks/README.md has how often the bounds miss with and without it. More
-clusters do not help: of 280 lognormal ones of sigma 1.2 the uncalibrated bound misses 5.4 %, as of 140.
+Chosen by simulation at 140 clusters; benchmarks/README.md has the miss rates with and without it. More clusters do not
+help: with 280 lognormal clusters of sigma 1.2 the uncalibrated bound misses 5.4 %, the same as with 140.
 """
 
 LARGEST_LOG_SPREAD = 1.5
-"""Somewhat beyond what was simulated."""
+"""Slightly beyond the simulated range."""
 
 BEYOND = 10.0
-"""What clusters that are seldom anything but zero may be, by the largest one seen. Chosen by simulation: the bound,
-where it is used, misses up to 0.3 % of lognormal values of sigma 1, 3.5 % of sigma 1.5 and 11 % of sigma 2 (8 to 140
-clusters, of one size or of lognormal ones, 0.3 to 5 of them not zero on average); without it up to 32 % of sigma 1.5.
+"""The assumed maximum of clusters that are seldom nonzero, as a multiple of the largest one seen. Chosen by simulation:
+where it is used, the bound misses up to 0.3 % of lognormal values of sigma 1, 3.5 % of sigma 1.5 and 11 % of sigma 2 (8
+to 140 clusters, of equal or lognormal sizes, 0.3 to 5 of them nonzero on average); without it up to 32 % of sigma 1.5.
 """
 
 WITHOUT_SPREAD = 0.004
-"""From this share of resamples on in which all clusters are zero there is no bootstrap: the calibrated level of a bound
-at 97.5 % is 99.6 %."""
+"""The share of all-zero resamples from which on no bootstrap is used: the calibrated level of a bound at 97.5 % is 99.6
+%."""
 
 ROUNDING = 1e-4
-"""A sum no further from zero than this share of the largest is a rounded zero: a divergence computed in float32 may be
--1e-6 per token. Sums of a value that may really be negative lie below it by as much as others lie above."""
+"""A sum whose size is at most this share of the largest is a rounded zero: a divergence computed in float32 may be
+-1e-6 per token. A value that can really be negative has sums that are as far below zero as others are above."""
 
 NORMAL = NormalDist()
 
@@ -71,9 +72,9 @@ SEED = 20_260_417
 
 @dataclass(frozen=True)
 class Sparse:
-    """Of `clusters` values, none negative, `others` are more than a rounded zero.
+    """`clusters` nonnegative values, of which `others` exceed a rounded zero.
 
-    The mean is their share times at most `scale`, and `rest`, which is what the rounded ones come to.
+    The mean is at most their share times `scale`, plus `rest`, the contribution of the rounded zeros.
     """
 
     clusters: int
@@ -97,9 +98,9 @@ class Sparse:
 class Studentised:
     """A ratio mean, its linearised cluster standard error and the sorted bootstrap t-statistics [RESAMPLES].
 
-    `shift` is by how many standard normal units the level of the upper bound is calibrated; `sparse` bounds the mean
-    from above where resamples do not. Clusters that are alike have no standard error: those that were not drawn
-    may be as unlike as `sparse` says, from above, and zero from below.
+    `shift` calibrates the level of the upper bound, in standard normal units; `sparse` bounds the mean from above if
+    resamples cannot. Identical clusters have no standard error: unseen clusters are bounded by `sparse` from above and
+    by zero from below.
     """
 
     mean: float
@@ -110,28 +111,28 @@ class Studentised:
 
     @property
     def alike(self) -> Sparse | None:
-        """`sparse` where all clusters are alike."""
+        """`sparse` if all clusters are identical."""
         return self.sparse if self.standard_error == 0 else None
 
     @property
     def method(self) -> str:
-        """What the bounds are from."""
+        """The method of the bounds."""
         if self.alike is not None:
             return "by the share that is not alike" if self.mean else "bootstrap-t"
         return "bootstrap-t" if self.sparse is None else "bootstrap-t, above by the share that is not zero"
 
     def p_at_least(self, margin: float) -> float:
-        """p-value of H0: mean >= margin (small when the mean is convincingly below it)."""
+        """p-value of H0: mean >= margin (small when the mean is significantly below it)."""
         if self.sparse is not None:
             return self.sparse.p_at_least(margin)
         t_observed = (self.mean - margin) / self.standard_error
         count = int(np.searchsorted(self.t_sorted, t_observed, side="right"))
         p = (count + 1) / (self.t_sorted.size + 1)
-        # there and back is not exact, and an uncalibrated p-value agrees with its bound exactly
+        # the round trip is inexact, and an uncalibrated p-value must agree exactly with its bound
         return NORMAL.cdf(NORMAL.inv_cdf(p) + self.shift) if self.shift and p < 1.0 else p
 
     def p_at_most(self, margin: float) -> float:
-        """p-value of H0: mean <= margin (small when the mean is convincingly above it)."""
+        """p-value of H0: mean <= margin (small when the mean is significantly above it)."""
         if self.alike is not None:
             return self.alike.p_at_least(self.mean + BEYOND * (self.mean - margin))
         t_observed = (self.mean - margin) / self.standard_error
@@ -163,7 +164,7 @@ def studentise(contrast: Contrast, seed: int) -> Studentised | None:
         return None
     mean = float(sums.sum() / units.sum())
     residuals = sums - mean * units
-    # what rounding leaves between clusters that are alike is not variance
+    # rounding differences between identical clusters are not variance
     if np.abs(residuals).max() <= ROUNDING * np.abs(sums).max():
         return Studentised(mean, 0.0, np.empty(0), sparse=Sparse(sums.size, 0, BEYOND * abs(mean), mean))
     moments = np.stack([residuals, units, residuals**2, residuals * units, units**2], axis=1)
@@ -173,21 +174,21 @@ def studentise(contrast: Contrast, seed: int) -> Studentised | None:
 
 
 def _sparse(sums: Array, units: Array) -> Sparse | None:
-    """How the mean is bounded where too many resamples hold nothing but zeros; None where they do not."""
+    """The bound on the mean if too many resamples consist of zeros; else None."""
     rounded = ROUNDING * np.abs(sums).max()
     others = int(np.count_nonzero(sums > rounded))
     if (sums < -rounded).any() or (1 - others / sums.size) ** sums.size <= WITHOUT_SPREAD:
         return None
     total = float(units.sum())
     rest = float(sums[sums <= rounded].sum()) / total
-    largest = max(float(sums.max()) * sums.size / total, float((sums / units).max()))  # of an average cluster's units
+    largest = max(float(sums.max()) * sums.size / total, float((sums / units).max()))  # in units of an average cluster
     return Sparse(sums.size, others, BEYOND * largest, rest)
 
 
 def _calibration(sums: Array, units: Array) -> float:
-    """The shift of the upper bound's level; zero for values that may be negative, whose tails are not of this kind.
+    """The shift of the upper bound's level; zero for values that may be negative, whose tails differ.
 
-    The log-spread is that of the upper half, which carries the mean: clusters near zero, or at it, do not move it.
+    The log-spread is that of the upper half, which carries the mean: clusters at or near zero do not affect it.
     """
     if (sums < -ROUNDING * np.abs(sums).max()).any():
         return 0.0
@@ -212,7 +213,7 @@ def _t_statistics(moments: Array, seed: int) -> Array:
 
 
 def resamples(n_clusters: int, count: int, seed: int | tuple[int, ...]) -> Iterator[Array]:
-    """How often each cluster is drawn in `count` resamples with replacement, in runs [r, C] of some of them."""
+    """The number of draws of each cluster in `count` resamples with replacement, in batches [r, C]."""
     drawn = max(count, RESAMPLES)
     if n_clusters * drawn <= CHUNK_CELLS:
         yield _all_resamples(n_clusters, drawn, seed)[:count].astype(np.float64)
@@ -222,7 +223,7 @@ def resamples(n_clusters: int, count: int, seed: int | tuple[int, ...]) -> Itera
 
 @lru_cache(maxsize=16)
 def _all_resamples(n_clusters: int, count: int, seed: int | tuple[int, ...]) -> NDArray[np.uint16]:
-    """Kept, since drawing them takes most of the time of a bootstrap and each metric of a run draws the same."""
+    """Cached: drawing takes most of a bootstrap's time, and all metrics of a run use the same draws."""
     (drawn,) = _drawn(n_clusters, count, seed)
     return drawn.astype(np.uint16)
 
@@ -248,16 +249,16 @@ TAIL_SHARE = 0.1
 LEAST_IN_TAIL = 8
 
 HEAVY = 0.45
-"""An exponential tail's estimate is 0.43 in the middle, a lognormal one's of sigma 0.5 as much, of sigma 1.2 0.67."""
+"""The median estimate is 0.43 for an exponential tail and a lognormal one of sigma 0.5, and 0.67 for sigma 1.2."""
 
 ROOM = 0.15
-"""By this share of the limit a bound must lie inside it where the tail is heavy."""
+"""With a heavy tail, the bound must be inside the limit by this share of it."""
 
 
 def tail_weight(values: np.ndarray[tuple[int], np.dtype[np.float64]]) -> float:
-    """Hill's estimate over the upper tenth of what exceeds the median, at least 8 values; larger is heavier.
+    """Hill's estimate over the upper tenth of the excesses over the median, at least 8 values; larger is heavier.
 
-    Infinite where fewer values exceed it: the mean then rests on those few.
+    Infinite if fewer values exceed the median: the mean then depends on those few.
     """
     ordered = np.sort(values - np.median(values))
     count = max(LEAST_IN_TAIL, int(TAIL_SHARE * ordered.size))
@@ -267,9 +268,9 @@ def tail_weight(values: np.ndarray[tuple[int], np.dtype[np.float64]]) -> float:
 
 
 def why_untrusted(clusters: Clusters, estimator: Estimator, upper: float, limit: float) -> Reason | None:
-    """Why a bound `upper` on the mean loss proves nothing about `limit` though it lies inside; None where it does.
+    """Why an upper bound on the mean loss proves nothing about `limit` although it is inside; None if it does.
 
-    Of means of unbounded values and of perplexities, whose bounds come from a bootstrap; others need no such care.
+    Only for means of unbounded values and for perplexities, whose bounds come from a bootstrap.
     """
     if estimator not in ("mean", "perplexity") or finite_bounds(clusters.bounds) or upper <= (1.0 - ROOM) * limit:
         return None

@@ -1,4 +1,4 @@
-"""A contrast: what a criterion is tested on, one sum of per-unit values per independent cluster."""
+"""A contrast: the tested quantity, one sum of per-unit values per independent cluster."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -12,22 +12,22 @@ from q36eval.records import Clusters, PlannedClusters
 Array = NDArray[np.float64]
 
 LARGEST = 1e100
-"""A greater sum is no evidence: its square may be no number any more."""
+"""A larger sum is not evidence: its square may overflow."""
 
 
 def planned_largest(sizes: Sequence[float]) -> float:
-    """The size that bets allow a cluster, chosen from the sizes of every cluster planned, before any answer.
+    """The maximum cluster size for bets, chosen from the sizes of all planned clusters, before any answer.
 
-    A bet is limited by the largest loss that one cluster could bring, so a single oversized cluster (one fact asked
-    nine times among facts asked once) would leave no test any power: clusters larger than this weigh as much as this,
-    and what is cut off counts at its worst (`Contrast.with_cut_off_at`). So it is the size where both cost least.
+    A bet is limited by the largest loss that one cluster could bring, so a single oversized cluster (one fact evaluated
+    nine times among facts evaluated once) would leave a test without power. Larger clusters are therefore weighted like
+    this size, and the part cut off counts at its worst (`Contrast.with_cut_off_at`). The size minimizes the total cost.
     """
     distinct, clusters = np.unique(np.asarray(sizes, dtype=np.float64), return_counts=True)
     return size_cap(distinct, clusters.astype(np.float64))
 
 
 def planned_clusters(sizes: Sequence[float], largest: float) -> PlannedClusters:
-    """What a schedule records of clusters of these sizes."""
+    """A schedule's record of clusters of these sizes."""
     column = np.asarray(sizes, dtype=np.float64)
     return PlannedClusters(
         clusters=len(column),
@@ -42,10 +42,10 @@ class Contrast:
     """Per-unit values z in [low, high], summed over each cluster.
 
     One row per cluster, or per kind of cluster: `sums` [R] over scored units, `units` [R] scored units, `errored` [R]
-    units that gave no value, `counts` [R] how many clusters the row stands for; `low` and `high` may be infinite. Rows
-    are in canonical order, so nothing computed from a contrast depends on the order of the items. `largest` is the size
-    of the largest cluster where that was fixed beforehand, else None: the largest seen. `cut_share` is the share of all
-    units planned that lies beyond a size fixed beforehand.
+    units without a value, `counts` [R] the number of clusters in the row; `low` and `high` may be infinite. Rows are in
+    canonical order, so nothing computed from a contrast depends on the order of the items. `largest` is the maximum
+    cluster size if fixed beforehand, else None: the largest seen. `cut_share` is the share of all planned units cut off
+    by a size fixed beforehand.
     """
 
     sums: Array
@@ -59,7 +59,7 @@ class Contrast:
 
     @property
     def finite(self) -> bool:
-        """Whether every cluster's sum is a number that can be computed with."""
+        """Whether every cluster's sum is finite and not too large to compute with."""
         return bool((np.abs(self.sums) < LARGEST).all())
 
     @property
@@ -73,20 +73,20 @@ class Contrast:
 
     @property
     def mean(self) -> float:
-        """Ratio mean over scored units; NaN when nothing was scored."""
+        """Ratio mean over scored units; NaN if nothing was scored."""
         total_units = self.total(self.units)
         return self.total(self.sums) / total_units if total_units > 0 else float("nan")
 
     def negated(self) -> "Contrast":
-        """The contrast of -z, its rows where they were."""
+        """The contrast of -z, in the same row order."""
         columns = (-self.sums, self.units, self.errored, self.counts)
         return Contrast(*columns, -self.high, -self.low, self.largest, self.cut_share)
 
     def with_capped_sizes(self) -> "Contrast":
-        """Clusters larger than the cap weigh as much as it, no more: `planned_largest`, or `size_cap` of a single look.
+        """Clusters larger than the cap get the cap's weight: `planned_largest`, or `size_cap` for a single look.
 
-        Sizes are known before any answer is, so weights made from sizes alone are fair; what is then tested is the mean
-        under these weights, and what was cut off is imputed (`with_cut_off_at`).
+        Sizes are known before any answer, so weights from sizes alone are unbiased. The test is then on the mean under
+        these weights, and the part cut off is imputed (`with_cut_off_at`).
         """
         weights = self._size_weights
         columns = (self.sums * weights, self.units * weights, self.errored * weights)
@@ -100,21 +100,21 @@ class Contrast:
         return np.minimum(1.0, (self.largest or size_cap(totals, self.counts)) / totals)
 
     def with_cut_off_at(self, value: float, mean: float) -> float:
-        """What the mean under capped sizes must be for the plain mean to be `mean`, were all that is cut off `value`.
+        """The mean under capped sizes that corresponds to a plain mean of `mean` if every unit cut off were `value`.
 
-        With `value` the greatest possible one, a plain mean of at least `mean` means a capped one of at least this,
-        wherever the loss lies. Of early looks it is the population's mean, so that the share cut off is the plan's.
+        With `value` the largest possible one, a plain mean of at least `mean` implies a capped mean of at least this,
+        wherever the loss is. For early looks it is the population's mean, so the share cut off is the plan's.
         """
         whole, kept = self._whole_and_kept()
         return mean if kept == whole else (mean * whole - value * (whole - kept)) / kept
 
     def with_cut_off_put_back(self, value: float, capped_mean: float) -> float:
-        """The plain mean that goes with a mean under capped sizes, were all that is cut off `value`."""
+        """The plain mean that corresponds to a mean under capped sizes if every unit cut off were `value`."""
         whole, kept = self._whole_and_kept()
         return capped_mean if kept == whole else (capped_mean * kept + value * (whole - kept)) / whole
 
     def _whole_and_kept(self) -> tuple[float, float]:
-        """All units, and what they weigh under the cap of a single look; alike where nothing is cut off."""
+        """All units, and their weight under the cap of a single look; equal if nothing is cut off."""
         if self.largest is not None:
             return 1.0, 1.0 - self.cut_share
         totals = self.units + self.errored
@@ -122,12 +122,12 @@ class Contrast:
 
 
 CAP_COST = 3.7
-"""log(1 / 0.025): where nothing goes wrong, a bound is about so many times the largest size over all units."""
+"""log(1 / 0.025): if nothing goes wrong, a bound is about this times the largest size over all units."""
 
 
 def size_cap(totals: Array, counts: Array) -> float:
-    """The cap of a single look, of the clusters seen: where what a large cluster costs a bet and what is cut off weigh
-    least together, since what is cut off counts at its worst.
+    """The cap of a single look, from the clusters seen. It minimizes the sum of two costs: that of a large cluster to a
+    bet, and that of the units cut off, which count at their worst.
     """
     sizes = np.unique(totals)
     cut = np.array([float((counts * np.maximum(totals - size, 0.0)).sum()) for size in sizes])
@@ -138,8 +138,8 @@ def size_cap(totals: Array, counts: Array) -> float:
 class Columns:
     """The columns of clusters as arrays [R], without empty clusters, in canonical order.
 
-    Bounded values of items are few, so equal clusters of one block are one row that counts many: a test then costs the
-    same for a hundred items as for fourteen thousand. Unbounded ones keep a row each.
+    Bounded values have few levels, so equal clusters of one block share one row: a test then costs the same for a
+    hundred items as for fourteen thousand. Unbounded clusters keep a row each.
     """
 
     branch: Array
@@ -155,12 +155,12 @@ class Columns:
 
     @property
     def bounded(self) -> bool:
-        """Whether both ends of the range of a value are finite."""
+        """Whether both bounds of a value are finite."""
         return finite_bounds(self.bounds)
 
     @cached_property
     def weights(self) -> Array:
-        """What each unit of a row weighs where sizes are capped at `largest`."""
+        """The weight of each unit of a row with sizes capped at `largest`."""
         totals = self.units + self.errored
         return np.ones_like(totals) if self.largest is None else np.minimum(1.0, self.largest / totals)
 
@@ -168,9 +168,9 @@ class Columns:
         """z = branch_weight * branch + reference_weight * reference, with the range that follows from `bounds`.
 
         Raises:
-            ValueError: when a reference is needed and the clusters have none.
+            ValueError: a reference is needed and the clusters have none.
         """
-        # a weight of zero leaves the column out: infinity times zero is no number
+        # a weight of zero omits the column: infinity times zero is NaN
         sums = branch_weight * self.branch if branch_weight else np.zeros_like(self.units)
         if reference_weight != 0.0:
             if self.reference is None:
@@ -183,7 +183,7 @@ class Columns:
                 ends = sorted((weight * low, weight * high))
                 low_z, high_z = low_z + ends[0], high_z + ends[1]
         if not self.bounded:
-            # a seeded bootstrap draws by position, so what the same sums give must not depend on other columns
+            # a seeded bootstrap draws by position, so the result for given sums must not depend on other columns
             return sorted_contrast(sums, self.units, self.errored, low_z, high_z)
         columns = (sums, self.units, self.errored, self.counts)
         return Contrast(*columns, low_z, high_z, self.largest, self.cut_share)
@@ -196,12 +196,12 @@ def sorted_contrast(sums: Array, units: Array, errored: Array, low: float, high:
 
 
 def finite_bounds(bounds: tuple[float, float] | None) -> bool:
-    """Whether both ends are there and finite."""
+    """Whether both bounds exist and are finite."""
     return bounds is not None and bool(np.isfinite(bounds).all())
 
 
 def columns_of(clusters: Clusters) -> Columns:
-    """The columns of `clusters`, each unit counted by the cluster's weight; without a schedule all lie in one block."""
+    """The columns of `clusters`, each unit with the cluster's weight; without a schedule all are in one block."""
     schedule = clusters.schedule
     size = len(clusters.units)
     blocks = np.zeros(size) if schedule is None else np.asarray(schedule.blocks, dtype=np.float64)
@@ -213,7 +213,7 @@ def columns_of_bets(clusters: Clusters) -> Columns:
     """The columns of the clusters that are bet on, as the schedule weighs them.
 
     Raises:
-        ValueError: clusters without a schedule.
+        ValueError: the clusters have no schedule.
     """
     schedule = clusters.schedule
     if schedule is None:

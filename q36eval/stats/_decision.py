@@ -1,4 +1,4 @@
-"""From the p-values of several criteria to what is decided: Holm's correction, and when one is resolved early."""
+"""Decisions from the p-values of several criteria: Holm's correction, and early resolution."""
 
 import math
 from collections.abc import Sequence
@@ -8,7 +8,7 @@ Resolution = Literal["pass", "fail", "open"]
 
 
 class PValues(Protocol):
-    """What a margin test says: a `MarginTest`, or a criterion's result."""
+    """The result of a margin test: a `MarginTest`, or a criterion's result."""
 
     @property
     def p_pass(self) -> float: ...
@@ -18,20 +18,22 @@ class PValues(Protocol):
 
 
 def resolved_early(test: PValues, confidence: float, alpha: float, criteria: int) -> Resolution:
-    """Whether the evidence so far decides a criterion, so that no more need be asked for its sake.
+    """Whether the evidence so far decides a criterion, so that it needs no more items.
 
-    `confidence` is the criterion's, `alpha` the policy's, `criteria` how many share that alpha: all of its tier that
-    are no counts. The answer is the gate's verdict on the same evidence:
+    `confidence` is the criterion's, `alpha` the policy's, `criteria` the number of criteria that share that alpha: all
+    of the tier that are not counts. The answer is the gate's verdict on the same evidence:
 
-    - "pass" is the gate's own comparison, `p_pass <= 1 - confidence`. The gate wants FAIL not shown too; it cannot be,
-      for a test never contradicts the plain mean, so that of `p_pass` and `p_fail` one is always 1.
+    - "pass" is the gate's own comparison, `p_pass <= 1 - confidence`. The gate also requires that FAIL is not shown,
+    which
+      always holds: a test never contradicts the plain mean, so one of `p_pass` and `p_fail` is always 1.
     - "fail" is Bonferroni's `criteria * p_fail <= alpha`, whatever the others show: Holm's adjusted p-value is the
-      greatest of (criteria - rank) * p over this p and smaller ones, at most `criteria * p_fail`.
+    maximum
+      of (criteria - rank) * p over this p and smaller ones, at most `criteria * p_fail`.
 
-    Nothing of an earlier look is remembered: where one criterion waits for another over the same items, its evidence
-    grows meanwhile and is asked again. So items are asked until all criteria over them are resolved by the same look.
-    What the gate asks for besides (enough items scored, few errored, a margin above the noise floor) makes a verdict
-    NOT_MEASURED or INCONCLUSIVE whatever the p-values are, and is the caller's to check.
+    No earlier look is remembered: while one criterion waits for another over the same items, its evidence grows and is
+    tested again. So items are evaluated until the same look resolves all criteria over them. The gate's other
+    requirements (enough items scored, few errored, a margin above the noise floor) make a verdict NOT_MEASURED or
+    INCONCLUSIVE whatever the p-values are; the caller checks them.
 
     Raises:
         ValueError: fewer than one criterion.
@@ -44,9 +46,9 @@ def resolved_early(test: PValues, confidence: float, alpha: float, criteria: int
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
-    """Holm-adjusted p-values, in the order given; reject where they are <= alpha. A NaN counts as 1.
+    """Holm-adjusted p-values, in the order given; reject those <= alpha. A NaN counts as 1.
 
-    Holds the family-wise error rate under any dependence (Holm, 1979, Scand. J. Statist. 6, 65-70).
+    Controls the family-wise error rate under any dependence (Holm, 1979, Scand. J. Statist. 6, 65-70).
     """
     cleaned = [1.0 if math.isnan(p) else p for p in p_values]
     adjusted = [1.0] * len(cleaned)

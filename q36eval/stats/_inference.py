@@ -1,7 +1,7 @@
-"""One-sided tests and bounds on the mean of a contrast: betting when bounded, bootstrap-t when not.
+"""One-sided tests and bounds on the mean of a contrast: betting if bounded, bootstrap-t if not.
 
-Errored units are imputed at their worst for the upper bound and at their best for the lower one; where that end of the
-range is infinite, nothing can be claimed on that side.
+Errored units are imputed at their worst for the upper bound and at their best for the lower one; if that end of the
+range is infinite, that side has no bound.
 """
 
 from dataclasses import dataclass
@@ -17,8 +17,8 @@ from q36eval.stats._contrast import Array, Contrast
 class MeanInference:
     """Tests and bounds on the mean of one contrast.
 
-    `above_shape` is the prior over bets in the tests that the mean lies above something (`_betting.bets`). The planned
-    bets [K, R], where there are any, are those that the mean lies below something and above it (`_betting.block_bets`).
+    `above_shape` is the prior over bets in tests for a mean above a value (`_betting.bets`). The planned bets [K, R],
+    if any, are those for a mean below and above a value (`_betting.block_bets`).
     """
 
     contrast: Contrast
@@ -41,7 +41,7 @@ class MeanInference:
 
     @property
     def _worst_mean(self) -> float:
-        """The plain mean with errored units at their worst: whatever the weights, a test never contradicts it."""
+        """The plain mean with errored units at their worst: no test contradicts it, whatever the weights."""
         return self._imputed_mean(self.contrast.high)
 
     @property

@@ -1,9 +1,9 @@
-"""The empirical-likelihood test of a mean: one look at a planned end, sharp where betting is not.
+"""The empirical-likelihood test of a mean: one look at a planned end, with more power than betting.
 
 The best constant bet in hindsight has the wealth max over lambda of sum log(1 + lambda * gain), which is Owen's
 empirical log likelihood ratio (Biometrika 75 (1988), 237-249). Its signed root, sqrt(2 * log wealth), is standard
-normal in large samples. A z-test of rare losses errs over 3 % where 2 % are allowed, for its variance is least where
-its mean is. This one is asymptotic all the same: `LEAST_EXPECTED` says from when on.
+normal in large samples. A z-test of rare losses errs over 3 % where 2 % are allowed, because its variance is smallest
+where its mean is. This test is also asymptotic: `LEAST_EXPECTED` gives its minimum sample.
 """
 
 import numpy as np
@@ -12,8 +12,8 @@ from scipy.special import ndtr
 from q36eval.stats._contrast import Array, Contrast
 
 LEAST_EXPECTED = 30.0
-"""Clusters of equal size times the margin from which the test is taken. At a level of 2 %, where every change is a
-loss, it errs 5.9 % at 140 items and a margin of .02, and 2.1 to 2.3 % where 30 to 50 are expected (exact, by a test).
+"""The minimum of equal clusters times the margin for this test. At a level of 2 %, if every change is a loss, its error
+rate is 5.9 % at 140 items and a margin of .02, and 2.1 to 2.3 % with 30 to 50 expected losses (exact, by a test).
 """
 
 NEWTON_STEPS = 100
@@ -22,9 +22,9 @@ LARGEST_ROOT = 37.0
 
 
 def p_value(gains: Array, counts: Array) -> Array:
-    """p-values [S] of H0: E[gain] <= 0, from `gains` [R] and how often each was seen, `counts` [S, R].
+    """p-values [S] of H0: E[gain] <= 0, from `gains` [R] and the number of times each was seen, `counts` [S, R].
 
-    1.0 where the mean gain is not positive, or nothing was seen; 0.0 where gains are positive and none is negative.
+    1.0 if the mean gain is not positive or nothing was seen; 0.0 if gains are positive and none is negative.
     """
     counts = np.atleast_2d(np.asarray(counts, dtype=np.float64))
     seen = counts > 0
@@ -61,7 +61,7 @@ def _greatest_log_wealth(gains: Array, counts: Array, worst: Array) -> Array:
 def p_mean_at_least(contrast: Contrast, margin: float) -> float:
     """p-value of H0: E[sum z] >= margin * E[units]; errored units count as `high`, their worst.
 
-    Small when the mean is convincingly below `margin`. The clusters weigh by their sizes, none is cut.
+    Small when the mean is significantly below `margin`. The clusters are weighted by their sizes, without a cap.
     """
     totals = contrast.units + contrast.errored
     if totals.size == 0 or not contrast.finite:
@@ -73,5 +73,5 @@ def p_mean_at_least(contrast: Contrast, margin: float) -> float:
 
 
 def effective_clusters(units: float, squares: float) -> float:
-    """Clusters of equal size that weigh as much: (sum u)^2 / sum u^2 (Kish, "Survey Sampling", 1965, section 8.2)."""
+    """The equivalent number of equal clusters: (sum u)^2 / sum u^2 (Kish, "Survey Sampling", 1965, section 8.2)."""
     return units**2 / squares if squares else 0.0

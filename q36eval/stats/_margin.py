@@ -1,4 +1,4 @@
-"""Margin tests: is the loss convincingly inside, or convincingly outside, what a policy allows?"""
+"""Margin tests: is the loss significantly inside, or significantly outside, the margin of a policy?"""
 
 import math
 from collections.abc import Sequence
@@ -28,11 +28,11 @@ from q36eval.stats._summary import DEFAULT_LEVEL, summarize
 MarginKind = Literal["max_value", "max_increase", "min_recovery", "min_retention", "max_count", "max_share"]
 
 MAX_ERRORED_SHARE = 0.01
-"""Above this share of errored units nothing is judged: what is missing could hide any answer."""
+"""Above this share of errored units nothing is judged: the missing units could have any answer."""
 
 MAX_UNREADABLE_SHARE = 0.02
-"""Above this share of items of which an answer cannot be read nothing is judged: the checker is at fault, or asks what
-nobody can decide. Below it each is imputed at its worst for a PASS and at its best for a FAIL."""
+"""Above this share of items with an unreadable answer nothing is judged: the checker is faulty, or the task is
+undecidable. Below it each is imputed at its worst for a PASS and at its best for a FAIL."""
 
 ESTIMATORS_OF_KIND: dict[MarginKind, tuple[Estimator, ...]] = {
     "max_value": ("mean", "quantile", "maximum"),
@@ -44,7 +44,7 @@ ESTIMATORS_OF_KIND: dict[MarginKind, tuple[Estimator, ...]] = {
 }
 
 _UNBOUNDED: tuple[Estimator, ...] = ("mean", "paired_mean", "perplexity", "ratio")
-"""One unit of these may be worth more than all others, unless its value is bounded; an order statistic's may not."""
+"""One unit of these can outweigh all others, unless its value is bounded; a unit of an order statistic cannot."""
 
 LARGEST_RECOVERY = 16.0
 RECOVERY_BISECTION_STEPS = 40
@@ -64,7 +64,7 @@ class Tests(Protocol):
 
 
 class MarginLike(Protocol):
-    """What a margin must say: how it limits, and by how much."""
+    """The required fields of a margin: its kind and its value."""
 
     @property
     def kind(self) -> MarginKind: ...
@@ -74,7 +74,7 @@ class MarginLike(Protocol):
 
 
 class Limit(NamedTuple):
-    """A margin alone, as a policy has it with a source."""
+    """A margin alone; a policy's has a source, too."""
 
     kind: MarginKind
     value: float
@@ -84,8 +84,8 @@ class Limit(NamedTuple):
 class MarginTest:
     """The result of one margin test.
 
-    `p_pass` tests H0: loss >= limit, `p_fail` tests H0: loss <= limit; both are 1.0 where nothing can be said. `loss`,
-    `loss_interval` and `limit` are in the unit of the loss (`loss_limit`). `not_measured` says why nothing was judged.
+    `p_pass` tests H0: loss >= limit, `p_fail` tests H0: loss <= limit; both are 1.0 without usable evidence. `loss`,
+    `loss_interval` and `limit` are in the unit of the loss (`loss_limit`). `not_measured` is a reason for no result.
     """
 
     p_pass: float
@@ -121,14 +121,14 @@ def margin_test(
 ) -> MarginTest:
     """Test the loss of `clusters` against `margin`; `level` only sets the width of `loss_interval`.
 
-    `shares` says how the error rate is shared among the looks at evidence that was laid out in blocks.
+    `shares` divides the error rate among the looks at evidence laid out in blocks.
 
-    `direction` matters to `max_increase` alone: the loss is branch - reference where lower is better, else the reverse.
-    Errored units count at their worst for `p_pass` and at their best for `p_fail`; above 1 % nothing is judged,
-    except that faults already counted beyond a `max_count` stay proven.
+    `direction` affects only `max_increase`: the loss is branch - reference if lower is better, else the reverse.
+    Errored units count at their worst for `p_pass` and at their best for `p_fail`; above 1 % nothing is judged, except
+    that faults already counted beyond a `max_count` stay proven.
 
     Raises:
-        ValueError: a margin kind that does not suit the estimator or its direction, or clusters without a reference.
+        ValueError: the margin kind does not suit the estimator or its direction, or the clusters have no reference.
     """
     _check_kind(estimator, margin, direction)
     reason = why_not_measured(clusters, estimator)
@@ -152,7 +152,7 @@ def margin_test(
 
 
 def why_not_measured(clusters: Clusters, estimator: Estimator) -> Reason | None:
-    """Why these clusters cannot be judged at all, or None."""
+    """Why these clusters cannot be judged at all; None if they can."""
     malformed = _why_malformed(clusters, estimator)
     if malformed:
         return Reason("evidence-malformed", f"its evidence cannot be: {malformed}")
@@ -172,14 +172,14 @@ def why_not_measured(clusters: Clusters, estimator: Estimator) -> Reason | None:
     low, high = (-math.inf, math.inf) if clusters.bounds is None or estimator == "census" else clusters.bounds
     for column in (clusters.branch, clusters.reference or clusters.branch):
         sums = [(units, total) for units, total in zip(clusters.units, column, strict=True) if units]
-        # 1e-9 per unit for rounding
+        # tolerance of 1e-9 per unit for rounding
         if not all((low - 1e-9) * units <= total <= (high + 1e-9) * units for units, total in sums):
             return Reason("out-of-bounds", "values lie outside the bounds that were declared for them")
     return None
 
 
 def why_missing(counts: Counts, estimator: Estimator) -> Reason | None:
-    """Why so many items errored, or have answers that a checker cannot read, that nothing is judged; None of few."""
+    """Why too many errored or unreadable items prevent a judgement; None if they are few."""
     if counts.errored > MAX_ERRORED_SHARE * counts.total:
         return Reason("errored", f"{_errored_words(counts, estimator)}, more than {MAX_ERRORED_SHARE:.0%}")
     most = 0.0 if estimator == "census" else MAX_UNREADABLE_SHARE
@@ -190,13 +190,13 @@ def why_missing(counts: Counts, estimator: Estimator) -> Reason | None:
 
 
 def _errored_words(counts: Counts, estimator: Estimator) -> str:
-    # of what is counted, a doubt that nobody asked again about since the verdict stood is no error of anything
+    # for counts, a doubt left unresolved because the verdict was already final is not an error
     what = "errored or were not evaluated again" if estimator == "census" else "errored"
     return f"{counts.errored} of {counts.total} items {what}"
 
 
 def _why_malformed(clusters: Clusters, estimator: Estimator) -> str:
-    """What no measurement can hold, in words; empty where there is no such thing."""
+    """A description of the impossible values in a measurement; empty if valid."""
     counted = (clusters.units, clusters.errored, clusters.unreadable or ())
     values = (clusters.branch, *([] if clusters.reference is None else [clusters.reference]))
     if any(count < 0 for column in counted for count in column):
@@ -224,7 +224,7 @@ def _check_kind(estimator: Estimator, margin: MarginLike, direction: Direction) 
 
 
 def _census_test(clusters: Clusters, margin: MarginLike, level: float) -> MarginTest:
-    """Exact: what was counted is all there is, except errored units, each of which could be one more."""
+    """Exact: the census is complete, except that each errored unit could be one more."""
     count = float(sum(clusters.branch))
     worst = math.inf if sum(clusters.errored) else count
     interval = Interval(lower=count, upper=worst, level=level, method="census")
@@ -234,7 +234,7 @@ def _census_test(clusters: Clusters, margin: MarginLike, level: float) -> Margin
 
 
 def _share_test(clusters: Clusters, estimator: Estimator, margin: MarginLike, level: float) -> MarginTest:
-    """Exact: how many clusters lie beyond the threshold that the margin names."""
+    """Exact: the number of clusters beyond the threshold in the margin."""
     beyond = getattr(margin, "beyond", None)
     if beyond is None:
         raise ValueError("a max_share margin names no threshold that a cluster may lie beyond")
@@ -249,7 +249,7 @@ def _value_test(clusters: Clusters, estimator: Estimator, margin: MarginLike, le
     limit = margin.value
     p_pass, p_fail = 1.0, 1.0
     if estimator == "maximum":
-        # one unit seen beyond the margin proves it; that none was seen proves nothing about the others
+        # one unit beyond the margin proves a larger maximum; seeing none proves nothing about the others
         p_fail = 0.0 if value > limit else 1.0
     else:
         quantile = QuantileInference(clusters)
@@ -280,7 +280,7 @@ def _mean_test(
 def _proportions_test(
     clusters: Clusters, margin: MarginLike, direction: Direction, level: float, shares: LookShares
 ) -> MarginTest:
-    """Exactly, or as any paired mean where the items allow no exact test."""
+    """Tested exactly, or as an ordinary paired mean if the items do not allow an exact test."""
     pairs = pairs_of(clusters)
     if not isinstance(pairs, PairedProportions):
         test = _mean_test(clusters, margin, direction, level, shares)
@@ -302,7 +302,7 @@ def _ratio_test(clusters: Clusters, margin: MarginLike, level: float) -> MarginT
 
 
 def _planned(columns: Columns, edge: Edge) -> tuple[Array | None, Array | None]:
-    """Bets block by block that the loss lies below the margin, and above it."""
+    """Bets block by block for a loss below the margin, and above it."""
     return block_bets(columns, edge, PASS_MULTIPLES), block_bets(columns, edge, FAIL_MULTIPLES)
 
 
@@ -331,8 +331,8 @@ def _recovery_test(clusters: Clusters, margin: MarginLike, level: float, shares:
 
 
 class _Shortfall:
-    """Tests on the mean of rho * reference - branch. The bets are planned at the policy's rho and kept for every other,
-    so that a bound agrees with the verdict."""
+    """Tests on the mean of rho * reference - branch. The bets are planned at the policy's rho and reused for every
+    other, so that a bound agrees with the verdict."""
 
     def __init__(self, clusters: Clusters, rho: float, shares: LookShares) -> None:
         self._limit, self._shares = 1.0 - rho, shares
@@ -345,14 +345,14 @@ class _Shortfall:
 
     @property
     def method(self) -> str:
-        """How the bounds were made."""
+        """The method of the bounds."""
         return "betting" if self._evidence is None else METHOD
 
     def at(self, rho: float) -> Tests:
         """The inference at a recovery of `rho`."""
         if self._evidence is not None:
             weights, bets = (-1.0, rho), (self._below, self._above)
-            # a recovery loses so much of what the reference gets right, not of all items
+            # a recovery loses a share of the items that the reference answers right, not of all items
             limit, loss = (each * self._evidence.right_share for each in (self._limit, 1.0 - rho))
             return ScheduledMean(self._evidence, weights, limit, self._shares, *bets, loss=loss)
         contrast = self._columns.contrast(-1.0, rho)
@@ -373,7 +373,7 @@ class _Shortfall:
 
 
 def as_expected(units: Sequence[int], score: float) -> Clusters:
-    """Clusters of `units` items each of which branch and reference get the share `score` right, spread evenly."""
+    """Clusters of `units` items on which branch and reference both have the share `score` right, spread evenly."""
     right = np.diff(np.floor(score * np.cumsum([0, *units]) + 0.5))
     sums = tuple(float(value) for value in np.minimum(right, units))
     return Clusters(units=tuple(units), branch=sums, reference=sums, errored=(0,) * len(units), bounds=(0.0, 1.0))
@@ -387,9 +387,9 @@ def can_show(
     direction: Direction,
     estimator: Estimator = "paired_mean",
 ) -> bool:
-    """Whether a branch that answers everything as the reference does would PASS: if not, no branch can.
+    """Whether a branch with exactly the reference's answers would PASS: if not, no branch can.
 
-    `identical` are the clusters of the reference beside itself, or what is expected of them (`as_expected`). Exact.
+    `identical` are the clusters of the reference compared with itself, or their expectation (`as_expected`). Exact.
     """
     test = margin_test(identical, estimator, margin, direction=direction, level=2 * confidence - 1)
     return test.p_pass <= 1.0 - confidence

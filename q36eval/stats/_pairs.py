@@ -1,27 +1,27 @@
-"""The difference of two paired rates: exactly where items are pairs of 0 and 1, and why not where they are not.
+"""The difference of two paired rates: exact if items are pairs of 0 and 1; otherwise the reason.
 
 Of n pairs, `worse` fail on the branch alone and `better` on the reference alone; their rates p_worse and p_better are
-unknown, and the loss is p_worse - p_better. No large sample, no normal approximation: the p-value of "loss >= margin"
-is the greatest probability that such rates give to an outcome at least as favourable as the one seen, in one fixed
-order: Buehler's bounds (J. Amer. Statist. Assoc. 52 (1957), 482-493), for paired rates ordered by the score's limit
-(Lloyd & Moldovan, Statist. Med. 26 (2007), 3369-3381). The order being fixed, the p-value falls with the margin and
-inverting it is exact.
+unknown, and the loss is p_worse - p_better. No large-sample or normal approximation is used: the p-value of "loss >=
+margin" is the largest probability that such rates give to an outcome at least as favourable as the one seen, in one
+fixed order: Buehler's bounds (J. Amer. Statist. Assoc. 52 (1957), 482-493), for paired rates ordered by the score's
+limit (Lloyd & Moldovan, Statist. Med. 26 (2007), 3369-3381). Because the order is fixed, the p-value falls with the
+margin and inverting it is exact.
 
-That order is by the upper limit on the difference that the score statistic gives an outcome (Tango, Statist. Med. 17
-(1998), 891-908), which rises with `worse` and falls with `better`. The order is all that is taken from it: its normal
-approximation decides nothing.
+The order is by the upper limit on the difference from the score statistic of an outcome (Tango, Statist. Med. 17
+(1998), 891-908), which rises with `worse` and falls with `better`. Only the order is used: its normal approximation
+decides nothing.
 
-The outcomes that count grow with `better` and shrink with `worse`, so that the greatest probability lies at a loss of
-just the margin. There it is maximised over how many pairs differ at all, but only as far as p_worse reaches its own
-upper bound of 1 - NUISANCE, and NUISANCE is added (Berger & Boos, J. Amer. Statist. Assoc. 89 (1994), 1012-1016): that
-all pairs differ where none of 200 did is left out. That bound hangs on `worse` alone, so a p-value still never falls
-with a further `worse`, nor rises with a further `better`.
+The region of outcomes grows with `better` and shrinks with `worse`, so the largest probability is at a loss of exactly
+the margin. There it is maximised over the share of pairs that differ, but only up to p_worse's own upper bound at 1 -
+NUISANCE, and NUISANCE is added (Berger & Boos, J. Amer. Statist. Assoc. 89 (1994), 1012-1016): this excludes, for
+example, that all pairs differ if none of 200 did. That bound depends on `worse` alone, so a p-value still never falls
+with one more `worse`, nor rises with one more `better`.
 
-This is exact for independent draws from one population, as a family's are. Strata that are pooled in fixed numbers have
-rates of their own: mostly their outcomes scatter less, and the test errs less often than it may; but where all that
-differs lies in few items it may err more. Where 2.5 % are allowed, the most that a search found is 2.5 % while a
-quarter of such a stratum differs, 2.7 % where half of it does, 3.2 % where three quarters, and 6.3 % where four items
-always differ, either way (benchmarks/README.md). Betting is valid for all of them.
+The test is exact for independent draws from one population, such as a family. Strata pooled in fixed numbers have
+separate rates: mostly their outcomes vary less, and the error rate is below its level; but if all differences are in
+few items it may be higher. At a level of 2.5 %, the maximum found by a search is 2.5 % while a quarter of such a
+stratum differs, 2.7 % for half of it, 3.2 % for three quarters, and 6.3 % if four items always differ, either way
+(benchmarks/README.md). Betting is valid in all these cases.
 """
 
 from collections import Counter
@@ -38,23 +38,23 @@ from q36eval.stats._contrast import Array
 NUISANCE = 1e-4
 
 GRID_STEP = 0.05
-"""Steps in the root of the expected count that is maximised over, on whose scale a probability is smooth, up to ..."""
+"""Grid step in the root of the expected count to maximise over, in which a probability is smooth; used until ..."""
 
 GRID_GROWTH = 0.02
 """... where this share of it is more. Halving both moves no p-value by more than 1 in 1,000."""
 
 WINDOW = 7.5
-"""Counts further from their mean, in standard deviations, weigh less than 1e-12."""
+"""Counts further from their mean than this many standard deviations have a probability below 1e-12."""
 
 EXACT_STEPS = 32
 
 
 @dataclass(frozen=True)
 class ExactDifference:
-    """Tests and an upper bound of p_worse - p_better from n pairs; the other way round for a lower one.
+    """Tests and an upper bound of p_worse - p_better from n pairs; swap the counts for a lower bound.
 
     Raises:
-        ValueError: counts that cannot be, or no pair.
+        ValueError: impossible counts, or no pair.
     """
 
     worse: int
@@ -66,13 +66,13 @@ class ExactDifference:
             raise ValueError(f"{self.worse} worse and {self.better} better are no pairs of {self.n}")
 
     def p_at_least(self, margin: float) -> float:
-        """p-value of H0: p_worse - p_better >= `margin`. At least NUISANCE; 1 where the mean does not contradict."""
+        """p-value of H0: p_worse - p_better >= `margin`. At least NUISANCE; 1 if the mean does not contradict H0."""
         if self.worse - self.better >= margin * self.n:
             return 1.0
         return min(1.0, self._greatest(margin) + NUISANCE)
 
     def upper_bound(self, alpha: float) -> float:
-        """The least margin whose p-value is at most `alpha`, to 5e-10; 1 where there is none."""
+        """The smallest margin with a p-value of at most `alpha`, to 5e-10; 1 if none exists."""
         low, high = (self.worse - self.better) / self.n, 1.0
         for _ in range(EXACT_STEPS):
             middle = 0.5 * (low + high)
@@ -80,10 +80,10 @@ class ExactDifference:
         return high
 
     def _greatest(self, margin: float) -> float:
-        """The greatest probability of the region at rates that differ by `margin`; zero where there are none.
+        """The largest probability of the region at rates that differ by `margin`; zero if no such rates exist.
 
-        In p_better where the margin is positive, else in p_worse, so that both rates only ever move the way that makes
-        the region less likely when the margin rises: on a fixed grid the greatest value then falls too.
+        The grid is in p_better if the margin is positive, else in p_worse, so a larger margin moves both rates only
+        towards a less likely region: on a fixed grid the maximum then falls, too.
         """
         end = min(self._most_p_worse - max(margin, 0.0), (1.0 - abs(margin)) / 2.0)
         if end < 0.0:
@@ -103,7 +103,7 @@ class ExactDifference:
         better = np.arange(row.size) - (starts - first)[row]
         others, most = self.n - better, self._most_worse[better]
         log_weights = self._log_choose[better] + xlogy(better, p_better[row]) + xlog1py(others, -p_better[row])
-        # the share of the others that is worse; rounding must not carry it beyond 1
+        # the share of `worse` among the others; rounding must not push it above 1
         share = np.minimum(1.0, (p_worse / np.maximum(1.0 - p_better, 1e-300))[row])
         inner = betainc(np.maximum(others - most, 1), np.maximum(most, 0) + 1, 1.0 - share)
         cumulative = np.where(most >= others, 1.0, np.where(most < 0, 0.0, inner))
@@ -138,10 +138,10 @@ METHOD = "exact (unconditional)"
 
 @dataclass(frozen=True)
 class PairedProportions:
-    """Tests and bounds on the rate of `worse` less that of `better`, of `scored` pairs beside `errored` ones.
+    """Tests and bounds on the rate of `worse` less that of `better`, over `scored` pairs, plus `errored` ones.
 
-    Errored pairs are all worse where the difference is to lie below something, and all better where above: the best and
-    the worst answers that they could have been.
+    Errored pairs all count as worse in a test for a small difference, and as better in a test for a large one: their
+    extreme possible answers.
     """
 
     worse: int
@@ -151,19 +151,19 @@ class PairedProportions:
 
     @property
     def mean(self) -> float:
-        """The difference among scored pairs; NaN without one."""
+        """The difference among scored pairs; NaN without scored pairs."""
         return (self.worse - self.better) / self.scored if self.scored else float("nan")
 
     def negated(self) -> "PairedProportions":
-        """The pairs with both sides changed over."""
+        """The pairs with both sides swapped."""
         return PairedProportions(self.better, self.worse, self.scored, self.errored)
 
     def p_at_least(self, margin: float) -> float:
-        """p-value of H0: difference >= margin. 1.0 where nothing was scored."""
+        """p-value of H0: difference >= margin. 1.0 if nothing was scored."""
         return self._exact.p_at_least(margin) if self.scored and margin == margin else 1.0
 
     def p_at_most(self, margin: float) -> float:
-        """p-value of H0: difference <= margin. 1.0 where nothing was scored."""
+        """p-value of H0: difference <= margin. 1.0 if nothing was scored."""
         return self.negated().p_at_least(-margin)
 
     def interval(self, level: float) -> Interval:
@@ -181,7 +181,7 @@ class PairedProportions:
 
 
 def pairs_of(clusters: Clusters) -> PairedProportions | str:
-    """The pairs in which a failure is 1, or why an exact test would not hold for these clusters.
+    """The pairs in which a failure is 1, or why an exact test would be invalid for these clusters.
 
     Raises:
         ValueError: clusters without a reference.
@@ -208,14 +208,14 @@ def pairs_of(clusters: Clusters) -> PairedProportions | str:
 
 
 def not_exact(interval: Interval, why: str | None) -> Interval:
-    """An interval that stands in for an exact one, with the reason in its method."""
+    """An interval used in place of an exact one, with the reason in its method."""
     if why is None or interval.method.startswith("none"):
         return interval
     return interval.model_copy(update={"method": f"{interval.method}, not exact: {why}"})
 
 
 ORDERING_Z = 1.959963984540054
-"""Outcomes are ordered by limits of 97.5 %, at whatever level they are then judged, so that levels are nested."""
+"""Outcomes are always ordered by 97.5 % limits, whatever the level of the test, so that levels are nested."""
 
 TIES = 1e-9
 """Statistics that differ by less are equal: an outcome left out by rounding would make a bound too short."""
@@ -224,9 +224,9 @@ SCORE_STEPS = 50
 
 
 def score_statistic(worse: Array | float, better: Array | float, n: int, difference: float) -> Array:
-    """Tango's statistic of p_worse - p_better = `difference`; its variance is that at the likeliest p_better.
+    """Tango's statistic of p_worse - p_better = `difference`; its variance uses the most likely p_better.
 
-    Minus or plus infinity where the outcome is impossible under the hypothesis.
+    Minus or plus infinity if the outcome is impossible under the hypothesis.
     """
     worse, better = np.asarray(worse, dtype=np.float64), np.asarray(better, dtype=np.float64)
     linear = (2 * n - worse + better) * difference - worse - better
@@ -240,9 +240,9 @@ def score_statistic(worse: Array | float, better: Array | float, n: int, differe
 
 
 def most_worse(worse: int, better: int, n: int) -> NDArray[np.int64]:
-    """For 0 to n `better` pairs [n + 1], the most `worse` ones whose limit is no greater than that of the outcome.
+    """For 0 to n `better` pairs [n + 1], the largest `worse` whose limit does not exceed that of the outcome.
 
-    -1 where not even 0. It falls only where there is no room for more: a further `better` keeps an outcome in
+    -1 if not even 0. It falls only at the maximum possible count: one more `better` keeps an outcome in the region
     (Barnard's convexity; Sidik, Statist. Med. 22 (2003), 265-278, shows it for this statistic).
     """
     betters = np.arange(n + 1, dtype=np.float64)

@@ -1,9 +1,9 @@
-"""Exact tests of counts: one proportion, the share of clusters beyond a threshold, flips either way.
+"""Exact tests of counts: one proportion, the share of clusters beyond a threshold, flips in either direction.
 
-A mean hides a catastrophe in few documents; their share does not. Clusters are independent, so that those beyond a
-threshold are counted and tested as Clopper & Pearson (Biometrika 26 (1934), 404-413) do; where slices have different
-rates that holds for the mean rate (Hoeffding, Ann. Math. Statist. 27 (1956), 713-721). What was not drawn is not seen:
-a share q of which none is among n clusters is missed with probability (1 - q)^n.
+A mean hides a catastrophe in few documents; their share does not. Clusters are independent, so those beyond a threshold
+are counted and tested with Clopper & Pearson (Biometrika 26 (1934), 404-413); if slices have different rates the test
+holds for the mean rate (Hoeffding, Ann. Math. Statist. 27 (1956), 713-721). Clusters not drawn are not seen: a share q
+with no cluster among n is missed with probability (1 - q)^n.
 """
 
 import math
@@ -15,10 +15,10 @@ from q36eval.records import Clusters, Interval
 
 
 class ShareBeyond:
-    """How many of the clusters lie beyond `beyond`, with tests and bounds of their share of all clusters.
+    """The number of clusters beyond `beyond`, with tests and bounds of their share of all clusters.
 
-    A cluster lies beyond where its greatest value does. One of which something errored counts as beyond for
-    `p_at_least` and the upper bound, and for the others only where it was seen to be.
+    A cluster is beyond if its largest value is. A cluster with an errored unit counts as beyond for `p_at_least` and
+    the upper bound; otherwise only if a value beyond was seen.
     """
 
     def __init__(self, clusters: Clusters, beyond: float) -> None:
@@ -31,7 +31,7 @@ class ShareBeyond:
 
     @property
     def share(self) -> float:
-        """NaN where there is no cluster."""
+        """NaN without clusters."""
         return self.beyond / self.clusters if self.clusters else math.nan
 
     def p_at_least(self, share: float) -> float:
@@ -48,18 +48,18 @@ class ShareBeyond:
 
 
 def unseen_share(clusters: int, confidence: float) -> float:
-    """The least share of which so many clusters hold one at that confidence: 1 - (1 - confidence)^(1 / n).
+    """The smallest share that this number of clusters detects at that confidence: 1 - (1 - confidence)^(1 / n).
 
-    A catastrophe in a smaller share is missed more often than with probability 1 - confidence.
+    A catastrophe in a smaller share is missed with a probability above 1 - confidence.
     """
     return 1.0 - (1.0 - confidence) ** (1.0 / clusters) if clusters else 1.0
 
 
 def least_clusters(share: float, confidence: float) -> int:
-    """How many clusters, not one of them beyond, show at that confidence that less than `share` of all are.
+    """The number of clusters, none of them beyond, that shows at that confidence a share of less than `share`.
 
     Raises:
-        ValueError: a share that is not between 0 and 1.
+        ValueError: the share is not between 0 and 1.
     """
     if not 0.0 < share < 1.0:
         raise ValueError(f"no number of clusters shows a share of {share:g}")
@@ -67,16 +67,16 @@ def least_clusters(share: float, confidence: float) -> int:
 
 
 def proportion_interval(count: int, n: int, level: float = 0.95, *, errored: int = 0) -> Interval:
-    """Clopper & Pearson's interval (Biometrika 26 (1934), 404-413) of a share of which `count` of `n` were seen.
+    """Clopper & Pearson's interval (Biometrika 26 (1934), 404-413) for a share, with `count` seen of `n`.
 
-    Each bound holds one-sided at (1 + level) / 2, so that "0 of 200" lies below 1.83 % at a level of 95 %. `errored`
-    further items count as none for the lower bound and as all for the upper one. Items of several strata may have
-    different rates: the bounds then hold for the mean rate, since one or more beyond the mean no sum has a heavier tail
-    than the binomial (Hoeffding, Ann. Math. Statist. 27 (1956), 713-721); only the lower bound of a single
-    count lies nearer than that, and misses 2.53 % for 2.5 %. NaN where nothing was scored.
+    Each bound is one-sided at (1 + level) / 2, so "0 of 200" is below 1.83 % at a level of 95 %. `errored` further
+    items count as none for the lower bound and as all for the upper one. Items of several strata may have different
+    rates: the bounds then hold for the mean rate, because from one above the mean on no sum has a heavier tail than the
+    binomial (Hoeffding, Ann. Math. Statist. 27 (1956), 713-721); only the lower bound of a single count is closer than
+    that, and misses 2.53 % instead of 2.5 %. NaN if nothing was scored.
 
     Raises:
-        ValueError: a count that is negative or greater than n, or a negative number of errored items.
+        ValueError: the count is negative or greater than n, or the number of errored items is negative.
     """
     if not 0 <= count <= n or errored < 0:
         raise ValueError(f"{count} of {n} with {errored} errored is no proportion")

@@ -1,13 +1,13 @@
-"""Quantiles of clustered units: the bounds at which a clustered test of the share above them turns.
+"""Quantiles of clustered units: the bounds at which a clustered test of the share above them changes.
 
 More than 1 - q of the units lie above t if and only if the q-quantile does, so a bound on the quantile is found by
-testing shares at a ladder of thresholds (Woodruff, 1952, J. Amer. Statist. Assoc. 47, 635-646), each test a cluster
+testing shares at a ladder of thresholds (Woodruff, 1952, J. Amer. Statist. Assoc. 47, 635-646), each with a clustered
 bootstrap-t of the share. No density is estimated and nothing is interpolated: a bound is one of the thresholds.
 
-Seen over 400 simulated corpora of 140 documents of about 200 tokens, all lognormal (sigma 1 between documents, 1.5
-within), where either bound should miss 2.5 %: upper 2.5 %, 3.3 %, 3.5 %, 4.0 % for the quantiles 0.5, 0.9, 0.95, 0.99,
-lower 1.0 %, 2.8 %, 2.2 %, 2.5 %; the upper bound of 0.99 was open in 1.5 % of them and that of 0.999, which hangs on 28
-tokens, in 99.5 %.
+Miss rates over 400 simulated corpora of 140 documents of about 200 tokens, all lognormal (sigma 1 between documents,
+1.5 within), at a nominal 2.5 % per bound: upper 2.5 %, 3.3 %, 3.5 %, 4.0 % for the quantiles 0.5, 0.9, 0.95, 0.99;
+lower 1.0 %, 2.8 %, 2.2 %, 2.5 %. The upper bound of 0.99 was open in 1.5 % of them and that of 0.999, which depends on
+28 tokens, in 99.5 %.
 """
 
 import math
@@ -23,12 +23,12 @@ from q36eval.stats._contrast import Array
 
 RESAMPLES = 1_999
 MIN_EXCEEDING = 16
-"""Clusters that must reach beyond a threshold before the share above it is judged: with 8, the upper bounds that were
-given for the quantile 0.999 of the corpora above missed 11 %."""
+"""Clusters that must reach beyond a threshold before the share above it is judged: with 8, the upper bounds for the
+quantile 0.999 of the corpora above missed 11 %."""
 
 STEPS_EACH_WAY = 32
 STEP_ERRORS = 0.15
-"""The ladder's steps, in standard errors of the share: a bound is at most that much wider than it need be."""
+"""The ladder's steps, in standard errors of the share: a bound is at most that much too wide."""
 
 
 def quantile_clusters(
@@ -38,10 +38,10 @@ def quantile_clusters(
     quantile: float,
     bounds: tuple[float, float] | None = None,
 ) -> tuple[float, Clusters]:
-    """The `quantile` of `values` [N], whose cluster numbers are `clusters` [N], and the evidence on it.
+    """The `quantile` of `values` [N], whose cluster numbers are `clusters` [N], and its evidence.
 
-    It is the inverse of the empirical distribution, one of the values and never between two: llama.cpp interpolates
-    there. A value that is NaN counts as infinitely large. `errored` has one entry per cluster.
+    The quantile is the inverse of the empirical distribution and always one of the values; llama.cpp interpolates. A
+    NaN counts as infinite. `errored` has one entry per cluster.
 
     Raises:
         ValueError: no values.
@@ -50,7 +50,7 @@ def quantile_clusters(
         raise ValueError("there is no quantile of nothing")
     ranked = np.where(np.isnan(values), np.inf, values)
     ordered = np.sort(ranked)
-    # the least value that a share of at least `quantile` does not exceed; 1e-9 forgives the product's rounding
+    # the smallest value not exceeded by a share of at least `quantile`; 1e-9 allows for the product's rounding
     estimate = float(ordered[max(0, math.ceil(quantile * ordered.size - 1e-9) - 1)])
     units = np.bincount(clusters, minlength=len(errored)).astype(np.float64)
     at_estimate = _counts_above(ranked, clusters, np.array([estimate]), len(errored))[0]
@@ -71,7 +71,7 @@ def quantile_clusters(
 
 
 def _ladder(ordered: Array, quantile: float, units: Array, at_estimate: NDArray[np.int64]) -> Array:
-    """Values of the sample whose shares above lie a few standard errors around 1 - quantile."""
+    """Values of the sample at which the share above is within a few standard errors of 1 - quantile."""
     share = 1.0 - quantile
     residuals = at_estimate - share * units
     n_clusters = max(2, int((units > 0).sum()))
@@ -80,7 +80,7 @@ def _ladder(ordered: Array, quantile: float, units: Array, at_estimate: NDArray[
     error = max(error, math.sqrt(share * quantile / ordered.size))
     shares = share + error * STEP_ERRORS * np.arange(-STEPS_EACH_WAY, STEPS_EACH_WAY + 1)
     ranks = np.ceil((1.0 - shares) * ordered.size - 1e-9).astype(np.int64) - 1
-    # with the ends, one threshold alone means that all values are equal
+    # with both ends included, a single threshold means that all values are equal
     ranks = np.concatenate([[0], np.clip(ranks, 0, ordered.size - 1), [ordered.size - 1]])
     thresholds = np.unique(ordered[ranks])
     thresholds = thresholds[np.isfinite(thresholds)]
@@ -88,27 +88,27 @@ def _ladder(ordered: Array, quantile: float, units: Array, at_estimate: NDArray[
 
 
 def _counts_above(ranked: Array, clusters: NDArray[np.int64], thresholds: Array, n_clusters: int) -> NDArray[np.int64]:
-    """[K, C]: how many values of each cluster exceed each threshold."""
-    exceeded = np.searchsorted(thresholds, ranked, side="left")  # how many thresholds lie below each value
+    """[K, C]: the number of values of each cluster above each threshold."""
+    exceeded = np.searchsorted(thresholds, ranked, side="left")  # the number of thresholds below each value
     cells = np.bincount(clusters * (thresholds.size + 1) + exceeded, minlength=n_clusters * (thresholds.size + 1))
     counts = cells.reshape(n_clusters, thresholds.size + 1)
-    # what exceeds j thresholds exceeds the first j
+    # a value above j thresholds is above the first j
     return counts[:, ::-1].cumsum(axis=1)[:, ::-1][:, 1:].T
 
 
 @dataclass(frozen=True)
 class QuantileInference:
-    """Tests and bounds on the quantile that `clusters.tail` is about.
+    """Tests and bounds on the quantile in `clusters.tail`.
 
-    Errored units lie above every threshold where that speaks against PASS, and below every one where against FAIL. A
-    threshold that units of fewer than 16 clusters exceed (or that units of fewer than 16 do not) proves nothing: what
-    lies beyond it was hardly seen.
+    Errored units count as above every threshold in tests for PASS, and as below every one in tests for FAIL. A
+    threshold exceeded by units of fewer than 16 clusters (or not exceeded by units of fewer than 16) proves nothing:
+    the sample beyond it is too small.
     """
 
     clusters: Clusters
 
     def p_at_least(self, margin: float) -> float:
-        """p-value of H0: quantile >= margin, from the thresholds that do not lie above it."""
+        """p-value of H0: quantile >= margin, from the thresholds that are not above it."""
         tail = self._tail
         if self._constant is not None:
             return 0.0 if self._constant < margin and not any(self.clusters.errored) else 1.0
@@ -116,7 +116,7 @@ class QuantileInference:
         return min([1.0, *(p for t, p in zip(tail.thresholds, p_values, strict=True) if t < margin)])
 
     def p_at_most(self, margin: float) -> float:
-        """p-value of H0: quantile <= margin, from the thresholds that do not lie below it."""
+        """p-value of H0: quantile <= margin, from the thresholds that are not below it."""
         tail = self._tail
         if self._constant is not None:
             return 0.0 if self._constant > margin and not any(self.clusters.errored) else 1.0
@@ -124,7 +124,7 @@ class QuantileInference:
         return min([1.0, *(p for t, p in zip(tail.thresholds, p_values, strict=True) if t >= margin)])
 
     def interval(self, level: float) -> Interval:
-        """Bounds that each hold one-sided at (1 + level) / 2; infinite, with the reason, where none is identified."""
+        """Bounds that each hold one-sided at (1 + level) / 2; infinite, with the reason, if not identified."""
         alpha = (1.0 - level) / 2.0
         low, high = self.clusters.bounds or (-math.inf, math.inf)
         if self._constant is not None and not any(self.clusters.errored):
@@ -148,24 +148,24 @@ class QuantileInference:
 
     @property
     def _constant(self) -> float | None:
-        """The one value that all units have, or None: one threshold, exceeded by none, and enough clusters."""
+        """The single value of all units, or None: one threshold, exceeded by none, and enough clusters."""
         tail = self._tail
         enough = sum(units > 0 for units in self.clusters.units) >= MIN_CLUSTERS
         return tail.thresholds[0] if enough and len(tail.thresholds) == 1 and not any(tail.above[0]) else None
 
     @cached_property
     def _p_least(self) -> list[float]:
-        """For each threshold, the p-value of H0: the share above it is >= 1 - quantile; what errored lies above it."""
+        """For each threshold, the p-value of H0: the share above it is >= 1 - quantile; errored units are above."""
         return self._p_shares(errored_above=True)[0]
 
     @cached_property
     def _p_most(self) -> list[float]:
-        """The p-value of H0: the share above it is <= 1 - quantile; what errored lies below it."""
+        """The p-value of H0: the share above it is <= 1 - quantile; errored units are below."""
         return self._p_shares(errored_above=False)[1]
 
     @cached_property
     def _whole(self) -> tuple[list[float], list[float]] | None:
-        """Both at once where nothing errored, since then both are tests of the same shares."""
+        """Both at once if nothing errored, since then both test the same shares."""
         return None if any(self.clusters.errored) else self._p_both(0.0)
 
     def _p_shares(self, *, errored_above: bool) -> tuple[list[float], list[float]]:

@@ -1,8 +1,8 @@
 """The ratio of two means of unbounded values, by inverting a paired test over the ratio.
 
-That the ratio is rho means that branch - rho * reference is 0 on average (Fieller, J. R. Statist. Soc. B 16 (1954),
-175-185), which a bootstrap-t over clusters tests: Efron & Tibshirani, "An Introduction to the Bootstrap" (1993),
-section 12.5. No quotient is ever resampled, so that a reference near zero brings no wild values, only no bound.
+A ratio of rho means that branch - rho * reference is 0 on average (Fieller, J. R. Statist. Soc. B 16 (1954), 175-185),
+which a bootstrap-t over clusters tests: Efron & Tibshirani, "An Introduction to the Bootstrap" (1993), section 12.5. No
+quotient is ever resampled, so a reference near zero yields no bound instead of extreme values.
 """
 
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ from q36eval.stats._contrast import LARGEST, Array
 
 BISECTION_STEPS = 40
 FARTHEST = 1e6
-"""Bounds are looked for as far from the ratio as so many times its size or 1, whichever is more."""
+"""Bounds are searched up to this many times the size of the ratio, or of 1 if that is larger."""
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class RatioInference:
 
     @classmethod
     def of(cls, clusters: Clusters) -> "RatioInference":
-        """The scored clusters in an order that does not depend on that of the items.
+        """The scored clusters in an order independent of the order of the items.
 
         Raises:
             ValueError: clusters without a reference.
@@ -44,13 +44,13 @@ class RatioInference:
 
     @property
     def ratio(self) -> float:
-        """NaN where the reference's mean is not positive, or next to nothing, or nothing was scored."""
+        """NaN if the reference's mean is not positive or nearly zero, or if nothing was scored."""
         branch, reference = float(self.branch.sum()), float(self.reference.sum())
         return branch / reference if reference > abs(branch) / FARTHEST else float("nan")
 
     @cached_property
     def why_not(self) -> str | None:
-        """Why no bound can be given, or None."""
+        """Why no bound exists; None if one does."""
         if self.branch.size == 0 or not (np.abs([self.branch, self.reference]) < LARGEST).all():
             return "no finite evidence"
         if self.errored:
@@ -60,7 +60,7 @@ class RatioInference:
         return None if np.isfinite(self.ratio) else "the reference's mean is not positive"
 
     def p_at_least(self, margin: float) -> float:
-        """p-value of H0: ratio >= margin. No less than that of a reference whose mean is not positive."""
+        """p-value of H0: ratio >= margin. At least the p-value of a reference whose mean is not positive."""
         if self.why_not is not None or not self.ratio < margin:
             return 1.0
         return max(self._reference_p, self._p_not_negative(1.0, margin - self.ratio))
@@ -72,7 +72,7 @@ class RatioInference:
         return max(self._reference_p, self._p_not_negative(-1.0, self.ratio - margin))
 
     def interval(self, level: float) -> Interval:
-        """Bounds that each hold one-sided at (1 + level) / 2; infinite where there is none."""
+        """Bounds that each hold one-sided at (1 + level) / 2; infinite if none exists."""
         if not np.isfinite(self.ratio):
             why = self.why_not or "no finite evidence"
             return Interval(lower=np.nan, upper=np.nan, level=level, method=f"none: {why}")
@@ -86,7 +86,7 @@ class RatioInference:
         return Interval(lower=bounds[0], upper=bounds[1], level=level, method="bootstrap-t of the difference")
 
     def _bound(self, alpha: float, side: float) -> float:
-        """The ratio nearest to the one seen, on that side of it, that is refuted at `alpha`; infinite where none is."""
+        """The ratio nearest to the estimate, on that side, that is rejected at `alpha`; infinite if none is."""
 
         def refuted(distance: float) -> bool:
             margin = self.ratio + side * distance
@@ -111,7 +111,7 @@ class RatioInference:
     def _p_not_negative(self, residual: float, reference: float) -> float:
         """p-value of H0: the mean of z is 0 or more.
 
-        z = `residual` * (branch - ratio * reference) - `reference` * reference; the first bracket is 0 on average.
+        z = `residual` * (branch - ratio * reference) - `reference` * reference; the first bracket has mean 0.
         """
         means, errors = self._means_and_errors(self._moments.sum(axis=0, keepdims=True), residual, reference)
         if errors[0] == 0:

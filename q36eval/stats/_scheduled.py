@@ -1,10 +1,10 @@
-"""Tests of a bounded mean of evidence laid out in blocks: bets at every look, and a last look that was planned.
+"""Tests of a bounded mean of evidence laid out in blocks: bets at every look, and a planned last look.
 
-Betting pays for unlimited looks that nobody collects at the end: a branch without loss stays INCONCLUSIVE once in seven
+Betting pays for unlimited looks that are unused at the end: a branch without loss stays INCONCLUSIVE once in seven
 times. So part of the error rate pays for the looks, and the rest for one look at the planned end by the
-empirical-likelihood test (`_likelihood`); where items are drawn by the reference's margin, part of it for one more look
-when the draws in these shares end. Each is a valid test at its share, so the smallest of p / share is one at the whole
-rate (Bonferroni), and Holm may use it as any p-value. Which looks there will be hangs on the plan alone.
+empirical-likelihood test (`_likelihood`); if items are drawn by the reference's margin, part of it pays for one more
+look at the end of these draws. Each is a valid test at its share, so the smallest of p / share is valid at the whole
+rate (Bonferroni), and Holm may use it like any p-value. The set of looks depends on the plan alone.
 """
 
 from dataclasses import dataclass
@@ -22,8 +22,8 @@ BISECTION_STEPS = 50
 
 @dataclass(frozen=True)
 class LookShares:
-    """How a criterion's error rate is shared: `bets` at all looks, `midway` where draws by margin end; the rest is for
-    the planned end, which takes over what a criterion has no use for."""
+    """The division of a criterion's error rate: `bets` for all looks, `midway` for the end of draws by margin; the
+    planned end gets the rest, including unused shares."""
 
     bets: float = 0.2
     midway: float = 0.4
@@ -34,7 +34,7 @@ class LookShares:
 
     @property
     def last(self) -> float:
-        """What is left for the planned end."""
+        """The remaining share, for the planned end."""
         return max(0.0, 1.0 - self.bets - self.midway)
 
 
@@ -42,16 +42,16 @@ DEFAULT_SHARES = LookShares()
 
 
 def planned_evidence(clusters: Clusters) -> bool:
-    """Whether these clusters say what their planned end is, so that a look may be taken there."""
+    """Whether these clusters record their planned end, so that a look may be taken there."""
     return clusters.schedule is not None and bool(clusters.schedule.planned)
 
 
 @dataclass(frozen=True)
 class ScheduledEvidence:
-    """Clusters with a planned end, as every look at them sees them; made once for all margins that are asked about.
+    """Clusters with a planned end, as every look sees them; built once for all tested margins.
 
     Raises:
-        ValueError: clusters without a planned end.
+        ValueError: the clusters have no planned end.
     """
 
     clusters: Clusters
@@ -62,23 +62,23 @@ class ScheduledEvidence:
 
     @property
     def schedule(self) -> Schedule:
-        """How it was laid out."""
+        """The schedule of the clusters."""
         assert self.clusters.schedule is not None
         return self.clusters.schedule
 
     @cached_property
     def whole(self) -> Columns:
-        """All rows, each unit counted by its cluster's weight."""
+        """All rows, each unit with its cluster's weight."""
         return columns_of(self.clusters)
 
     @cached_property
     def bet_on(self) -> Columns:
-        """The rows that bets are placed on."""
+        """The rows on which bets are placed."""
         return columns_of_bets(self.clusters)
 
     @cached_property
     def effective(self) -> tuple[float, float]:
-        """How many clusters of equal size weigh as much as those planned: of the draws by margin, and of all."""
+        """The numbers of equal clusters equivalent to the planned ones: of the draws by margin, and of all."""
         counts = []
         for plan in (self.schedule.first, self.schedule.planned):
             each = list((plan or {}).values())
@@ -87,20 +87,20 @@ class ScheduledEvidence:
 
     @cached_property
     def right_share(self) -> float:
-        """The share of all units planned that the reference gets right, by what it answered first; 1 where unknown."""
+        """The share of all planned units that the reference answers right, by its first answers; 1 if unknown."""
         plans = list((self.schedule.planned or {}).values())
         known = [plan.right for plan in plans if plan.right is not None]
         return sum(known) / sum(plan.units for plan in plans) if len(known) == len(plans) else 1.0
 
     @cached_property
     def complete(self) -> bool:
-        """Whether all that was planned was asked."""
+        """Whether everything planned was evaluated."""
         planned = (self.schedule.planned or {}).values()
         return len(self.clusters.units) == sum(each.clusters for each in planned)
 
     @cached_property
     def first_complete(self) -> bool:
-        """Whether all that was to be drawn by margin was asked."""
+        """Whether all draws by margin were evaluated."""
         last = self.schedule.last_bet
         if last is None:
             return False
@@ -109,12 +109,12 @@ class ScheduledEvidence:
 
     @cached_property
     def single(self) -> bool:
-        """Whether every cluster planned is one item."""
+        """Whether every planned cluster is one item."""
         return all(each.clusters == each.units == each.squares for each in (self.schedule.planned or {}).values())
 
     @cached_property
     def pairs(self) -> PairedProportions | str:
-        """All that was asked as pairs of right and wrong, or why it is none."""
+        """All evaluated items as pairs of right and wrong, or why they are not such pairs."""
         return pairs_of(self.clusters.model_copy(update={"schedule": None}))
 
 
@@ -122,9 +122,9 @@ class ScheduledEvidence:
 class ScheduledMean:
     """Tests on the mean of z = branch_weight * branch + reference_weight * reference over laid-out clusters.
 
-    `limit` is the policy's margin as a loss per unit: with the plan it says which looks there are, whatever margin is
-    asked about. `planned_below` and `planned_above` are the bets [K, R] over the rows that are bet on. `loss` is the
-    loss per unit that is asked about where the margin itself is not: of a recovery rho, 1 - rho.
+    `limit` is the policy's margin as a loss per unit: together with the plan it determines the looks, whatever margin
+    is tested. `planned_below` and `planned_above` are the bets [K, R] over the rows with bets. `loss` is the tested
+    loss per unit if it differs from the margin: for a recovery rho, 1 - rho.
     """
 
     evidence: ScheduledEvidence
@@ -165,16 +165,16 @@ class ScheduledMean:
 
     @property
     def mean(self) -> float:
-        """The plain mean, each unit counted by its cluster's weight."""
+        """The plain mean, each unit with its cluster's weight."""
         return self._whole.mean
 
     def _p(self, margin: float, planned: Array | None, shape: float, *, negated: bool) -> float:
-        """p-value of H0: mean >= margin; of -z where `negated`."""
+        """p-value of H0: mean >= margin; for -z if `negated`."""
         looks, (first, whole) = self._looks, self.evidence.effective
         bets = self._bet_on.negated() if negated else self._bet_on
         capped = bets.with_cut_off_at(bets.high, margin)
         p_values = [1.0, _betting.p_mean_at_least(bets.with_capped_sizes(), capped, shape, planned) / looks.bets]
-        # of a smaller loss than the policy's, of which an interval asks, the asymptotic looks may know too little
+        # for a smaller loss than the policy's, as in an interval, the asymptotic looks may have too little evidence
         loss = abs(margin if self.loss is None else self.loss)
         if looks.midway and self.evidence.first_complete and first * loss >= LEAST_EXPECTED:
             p_values.append(_likelihood.p_mean_at_least(bets, margin) / looks.midway)
@@ -194,10 +194,10 @@ class ScheduledMean:
 
     @cached_property
     def _looks(self) -> LookShares:
-        """Which looks there are, by the plan alone, and each one's share."""
+        """The looks, which the plan alone determines, and the share of each."""
         first, whole = self.evidence.effective
         midway = self.shares.midway if first * self.limit >= LEAST_EXPECTED else 0.0
-        # a difference of two rates, of items that are clusters of their own
+        # a difference of two rates, over items that are each a cluster
         exact = self.evidence.single and abs(self.weights[0]) == 1.0 and self.weights[0] == -self.weights[1]
         if whole * self.limit >= LEAST_EXPECTED or exact:
             return LookShares(self.shares.bets, midway)

@@ -18,21 +18,21 @@ def summarize(
 ) -> tuple[float, float | None, float, Interval]:
     """`(value, reference_value, effect, effect_interval)` of a measurement, as `records.Measurement` defines them.
 
-    Values are NaN when nothing was scored or a value is not finite. Each bound of the interval holds one-sided at
-    `(1 + level) / 2`: by betting when `clusters.bounds` are finite, by a clustered bootstrap-t otherwise (infinite
-    bounds with fewer than 8 clusters or any errored unit); that of `paired_proportions` is exact. Errored units widen
-    the interval of a bounded value. The value of a quantile is the least threshold of its tail that no more than that
-    share of the units exceeds.
+    Values are NaN if nothing was scored or a value is not finite. Each bound of the interval holds one-sided at `(1 +
+    level) / 2`: by betting when `clusters.bounds` are finite, by a clustered bootstrap-t otherwise (infinite bounds
+    with fewer than 8 clusters or any errored unit); that of `paired_proportions` is exact. Errored units widen the
+    interval of a bounded value. The value of a quantile is the smallest threshold of its tail exceeded by at most that
+    share of the units.
 
     Raises:
-        ValueError: a paired value without a reference, a quantile without its tail,
-            or `derived`, which is no summary of clusters.
+        ValueError: a paired value without a reference, a quantile without its tail, or `derived`, which does not
+            summarize clusters.
     """
     return *point_figures(clusters, estimator), _interval(clusters, estimator, level)
 
 
 def point_figures(clusters: Clusters, estimator: Estimator) -> tuple[float, float | None, float]:
-    """`summarize` without the interval: cheap, so that a record can be compared with its own evidence."""
+    """`summarize` without the interval: cheap enough to compare a record with its own evidence."""
     if estimator == "derived":
         raise ValueError("a derived figure has no clusters of its own to summarise")
     if estimator in ("census", "quantile", "maximum"):
@@ -61,7 +61,7 @@ def _interval(clusters: Clusters, estimator: Estimator, level: float) -> Interva
         return Interval(lower=value, upper=upper, level=level, method=method)
     if estimator == "mean":
         interval = MeanInference(linear_contrast(clusters, 1.0)).interval(level)
-        if -math.inf < interval.lower < 0 <= min(clusters.branch):  # nor is the mean of a divergence below zero
+        if -math.inf < interval.lower < 0 <= min(clusters.branch):  # the mean of a divergence is not negative either
             interval = interval.model_copy(update={"lower": 0.0})
         return interval
     if estimator == "ratio":
@@ -73,7 +73,7 @@ def _interval(clusters: Clusters, estimator: Estimator, level: float) -> Interva
 
 
 def _difference_interval(clusters: Clusters, estimator: Estimator, level: float) -> Interval:
-    """Of branch - reference: exact where that was asked for and holds, else by what the bounds of a value allow."""
+    """For branch - reference: exact if requested and valid, else by the bounds of a value."""
     pairs = pairs_of(clusters) if estimator == "paired_proportions" else None
     if isinstance(pairs, PairedProportions):
         return pairs.interval(level)
@@ -83,9 +83,9 @@ def _difference_interval(clusters: Clusters, estimator: Estimator, level: float)
 
 
 def _single_value(clusters: Clusters, estimator: Estimator) -> float:
-    """A count, the greatest value, or the least threshold that at most 1 - quantile of the units exceed.
+    """A count, the largest value, or the smallest threshold that at most 1 - quantile of the units exceed.
 
-    Such a threshold is infinite where none is.
+    The threshold is infinite if none qualifies.
     """
     if estimator == "census":
         return float(sum(clusters.branch))
