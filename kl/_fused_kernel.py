@@ -1,5 +1,5 @@
 # mypy: ignore-errors
-"""The Triton kernel behind `kl.scoring`: one program a row."""
+"""The Triton kernel behind `kl.scoring`: one program per row."""
 
 import triton
 import triton.language as tl
@@ -10,7 +10,7 @@ NEGATIVE_INFINITY = tl.constexpr(float("-inf"))
 
 @triton.jit
 def _risen(m, x):
-    """For a running maximum m and a new value x: by how much it rises, and what m's terms and x's own are worth now."""
+    """The rise of a running maximum m by a new value x, and the factors for m's earlier terms and for x's own."""
     step = x - m
     smaller = tl.exp(-tl.abs(step))
     rises = step > 0
@@ -19,9 +19,9 @@ def _risen(m, x):
 
 @triton.jit
 def _guarded(reference, branch, total_a, total_b, top_a, top_b, vocabulary, block: tl.constexpr):
-    """E_p[x - y], E_q[y - x], E_p[x - top] and whether p or q is impossible where the other is not.
+    """E_p[x - y], E_q[y - x], E_p[x - top] and whether p or q is impossible at a token that the other allows.
 
-    The plain loop's sums again, for a row that holds an impossible token: 0 times infinity is 0 here.
+    Repeats the plain loop's sums for a row that holds an impossible token: here 0 times infinity is 0.
     """
     lane = tl.arange(0, block)
     ta = tl.zeros([block], tl.float64)
@@ -48,7 +48,7 @@ def _guarded(reference, branch, total_a, total_b, top_a, top_b, vocabulary, bloc
 
 @triton.jit
 def _rank(branch, first, vocabulary, block: tl.constexpr):
-    """How many tokens the branch holds likelier than the token `first`."""
+    """The number of tokens with a larger branch logit than the token `first`."""
     lane = tl.arange(0, block)
     mark = tl.load(branch + first)
     higher = tl.zeros([block], tl.int32)
@@ -65,8 +65,8 @@ def row_figures(
 ):
     """Row r of `real` [T, 5] and `rank` [T] from row r of the float32 logits.
 
-    Per lane and deployment: m, the largest logit so far; s = sum e^(x-m); t = sum e^(x-m) (x - other); of the reference
-    also u = sum e^(x-m) (x-m), and the tile where m was first seen; low, the smallest logit of either.
+    Per lane and deployment: m, the largest logit so far; s = sum e^(x-m); t = sum e^(x-m) (x - other); for the
+    reference also u = sum e^(x-m) (x-m), and the tile that first held m; low, the smallest logit of both.
     """
     row = tl.program_id(0).to(tl.int64)
     a_row, b_row = reference + row * reference_stride, branch + row * branch_stride
@@ -80,11 +80,11 @@ def row_figures(
     ua = tl.zeros([block], tl.float32)
     where_a = tl.zeros([block], tl.int32)
     low = tl.zeros([block], tl.float32)
-    # the next tile is under way while one is summed; nothing is read twice, so nothing need stay in the cache
+    # the next tile loads while one is summed; nothing is read twice, so nothing needs to stay in the cache
     a_next = tl.load(a_row + lane, mask=lane < vocabulary, other=LOWEST, eviction_policy="evict_first")
     b_next = tl.load(b_row + lane, mask=lane < vocabulary, other=LOWEST, eviction_policy="evict_first")
     for begin in range(0, vocabulary, block):
-        # past the end: as low as a number can be, which adds nothing to any sum
+        # past the end: the lowest number, which adds nothing to any sum
         a, b = a_next, b_next
         ahead = begin + block + lane
         a_next = tl.load(a_row + ahead, mask=ahead < vocabulary, other=LOWEST, eviction_policy="evict_first")
@@ -113,7 +113,7 @@ def row_figures(
     difference_a = tl.sum(ta.to(tl.float64) * weight_a, axis=0) / total_a
     difference_b = tl.sum(tb.to(tl.float64) * weight_b, axis=0) / total_b
     below = tl.sum((ua.to(tl.float64) + below_a * sa.to(tl.float64)) * weight_a, axis=0) / total_a
-    # NaN and +inf poison the sums they belong to; a row of -inf alone has no largest value
+    # NaN and +inf propagate to their sums; a row of only -inf has no largest value
     broken = (total_a != total_a) | (total_b != total_b) | (top_a <= LOWEST) | (top_b <= LOWEST)
     only = 0
     if tl.min(low, axis=0) == NEGATIVE_INFINITY:

@@ -1,9 +1,9 @@
-"""How often a model would accept what its own draft head guesses: what speculative decoding gains by it.
+"""The rate at which a model accepts the guesses of its own draft head: the gain of speculative decoding.
 
-A guess that is drawn from q where the model's own distribution is p is accepted with probability Σ min(p, q) (Leviathan
-et al. 2023, arXiv 2211.17192, theorem 3.5); it is 1 where both are the same. A text is read, not generated: each guess
-sees the text's own tokens, and of further guesses the attention sees the head's own earlier states throughout, where an
-engine has the model's for all but the last ones.
+A guess drawn from q is accepted with probability Σ min(p, q), where p is the model's own distribution (Leviathan et al.
+2023, arXiv 2211.17192, theorem 3.5); it is 1 if both are the same. A text is read, not generated: each guess sees the
+text's own tokens, and for later guesses the attention sees only the head's own earlier states, while an engine has the
+model's states for all but the last ones.
 """
 
 import torch
@@ -18,15 +18,15 @@ ROWS_AT_ONCE_BYTES = 2**26
 
 
 def accepted(model_logits: Tensor, draft_logits: Tensor) -> Tensor:
-    """Σ min(p, q) of every row, float32 [T] from logits [T, V]; 0 where the draft's are no distribution."""
+    """Σ min(p, q) of every row, float32 [T] from logits [T, V]; 0 if the draft's logits are not a distribution."""
     p, q = model_logits.float().softmax(-1), draft_logits.float().softmax(-1)
     return torch.minimum(p, q).sum(-1).nan_to_num_(nan=0.0).clamp_(0.0, 1.0)
 
 
 def acceptance_sums(engine: Engine, item: WorkItem, results: ItemResults) -> dict[str, list[float]]:
-    """By guess ("1", "2", …) the sum of Σ min(p, q) over the scored tokens of an item, and how many there are.
+    """By guess ("1", "2", …) the sum of Σ min(p, q) over the scored tokens of an item, and their number.
 
-    Empty where the engine has no draft head. A window's first tokens have no guess.
+    Empty if the engine has no draft head. A window's first tokens have no guess.
     """
     if not engine.drafts:
         return {}

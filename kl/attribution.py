@@ -1,7 +1,7 @@
-"""Which parts of a branch cost the quality: KL with one part restored to the reference, and with that part alone.
+"""The parts of a branch that cause its loss: KL with one part restored to the reference, and with that part alone.
 
-`restored` answers what the release would gain if the part were left unquantized; `alone` what the part costs by
-itself. They differ where damages add up otherwise than linearly, so both are reported.
+`restored` is the release's gain if the part were left unquantized; `alone` is the cost of that part alone. They differ
+if damages do not add up linearly, so both are reported.
 """
 
 import math
@@ -32,7 +32,7 @@ Kind = Literal["class", "layers"]
 
 @dataclass(frozen=True)
 class Suspect:
-    """Modules that are blamed together: a class of tensors, or a run of layers."""
+    """Modules that are blamed together: a class of tensors, or a range of layers."""
 
     name: str
     kind: Kind
@@ -40,10 +40,10 @@ class Suspect:
 
 
 class Blame(Record):
-    """What one suspect costs, in one direction.
+    """The cost of one suspect, in one direction.
 
     `nats` is a KL difference (restored: KL of the branch minus KL with the part restored) or the KL of the part alone,
-    in nats/token; `share` is that over the branch's KL. Each with its interval, clustered by document.
+    in nats/token; `share` divides it by the branch's KL. Both have intervals, clustered by document.
     """
 
     suspect: str
@@ -58,7 +58,7 @@ class Blame(Record):
 
 
 class Attribution(Record):
-    """The branch's KL on the chosen documents, and who is to blame for it."""
+    """The branch's KL on the chosen documents, and the suspects' contributions."""
 
     kl: float
     kl_interval: Interval
@@ -66,15 +66,15 @@ class Attribution(Record):
     tokens: int
     tokens_forwarded: int
     identical: tuple[str, ...]
-    """Classes of tensors in which branch and reference compute alike; their share is zero by definition."""
+    """Classes of tensors in which branch and reference are identical; their share is zero by definition."""
     blames: tuple[Blame, ...]
 
 
 def suspects(parts: Sequence["Part"], bands: int) -> list[Suspect]:
-    """By class, then by band of layers; only of `parts`, those that differ.
+    """The suspects by class, then by band of layers; only those of `parts` that differ.
 
     Raises:
-        UsageError: no part differs, so there is nothing to blame.
+        UsageError: no part differs, so nothing can be attributed.
     """
     if not parts:
         raise UsageError(
@@ -95,7 +95,7 @@ def suspects(parts: Sequence["Part"], bands: int) -> list[Suspect]:
 
 
 def _bands(layers: Sequence[int], count: int) -> dict[int, str]:
-    """Each layer's band: `count` runs of neighbouring layers of nearly equal length."""
+    """Each layer's band: `count` ranges of neighbouring layers of nearly equal length."""
     count = min(count, len(layers))
     band_of: dict[int, str] = {}
     for band in range(count):
@@ -107,14 +107,14 @@ def _bands(layers: Sequence[int], count: int) -> dict[int, str]:
 
 @dataclass(frozen=True)
 class Sample:
-    """The documents that are scored, as requests: one per window, keyed by document and window."""
+    """The scored documents as requests: one per window, keyed by document and window."""
 
     documents: tuple[CorpusDocument, ...]
     requests: tuple[ScoreRequest, ...]
 
     @property
     def tokens(self) -> int:
-        """Tokens that one pass forwards."""
+        """The number of tokens in one forward pass over all requests."""
         return sum(len(request.token_ids) for request in self.requests)
 
     @property
@@ -127,10 +127,10 @@ class Sample:
 
 
 def sample(documents: Sequence[CorpusDocument], tokenizer: Any, passes: int, budget: int) -> Sample:
-    """As many documents as `passes` passes over them stay within `budget` tokens, slice by slice in turn.
+    """The largest number of documents for `passes` passes within `budget` tokens, slice by slice in turn.
 
     Raises:
-        UsageError: the budget does not reach for `LEAST_DOCUMENTS` documents; names one that does.
+        UsageError: the budget is too small for `LEAST_DOCUMENTS` documents; the message names a sufficient one.
     """
     chosen: list[CorpusDocument] = []
     requests: list[ScoreRequest] = []
@@ -188,7 +188,7 @@ def hidden_states(engine: Engine, requests: Sequence[ScoreRequest]) -> Pass:
 
 
 def each_scored(engine: Engine, requests: Sequence[ScoreRequest]) -> Iterator[tuple[ScoreRequest, torch.Tensor]]:
-    """Every request and its final hidden states, as they come; none is held here.
+    """Every request and its final hidden states, as they arrive; none is stored here.
 
     Raises:
         EngineError: a request could not be scored.
@@ -203,7 +203,7 @@ def each_scored(engine: Engine, requests: Sequence[ScoreRequest]) -> Iterator[tu
 
 
 def kl_clusters(units: Sequence[int], sums: Sequence[float], other: Sequence[float] | None = None) -> Clusters:
-    """KL sums of documents, in the order of their tokens `units`; paired with those of another pass where given."""
+    """KL sums of documents with their token counts `units`; paired with those of another pass if given."""
     return Clusters(
         units=tuple(units),
         branch=tuple(sums),

@@ -1,4 +1,4 @@
-"""Measurements of the KL probe that need every token: a quantile, the worst, and groups of tokens across documents."""
+"""Measurements of the KL probe that need every token: a quantile, the maximum, and groups across documents."""
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -31,24 +31,24 @@ Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 
 SHARE_BELOW = 0.99
-"""Of all tokens, the share that do not exceed the quantile."""
+"""The quantile: the share of all tokens that do not exceed it."""
 
 P99 = Figure(METRICS[ProbeName.KL, "kl_p99"], KL.column)
 MAXIMUM = Figure(METRICS[ProbeName.KL, "kl_max"], KL.column)
 
 CENSUS = Figure(METRICS[ProbeName.KL, NON_FINITE], "finite")
-"""Of a group, so that a state or a cache that overflows is seen where it does; over everything it is a document's."""
+"""For a group, so that overflowing states or caches show in their group; over everything documents are counted."""
 
 FIRST_POSITIONS = 64
 
 
 @dataclass(frozen=True)
 class Tokens:
-    """A run's tokens as NumPy columns [T], and the documents they belong to.
+    """A run's tokens as NumPy columns [T], with their documents.
 
     `document` numbers each token's document in the order of `outcomes`, `grouping` those documents' clusters, `kind`
-    its kind among `kinds`; figures are those of the tokens file, float32 widened to float64, so that anyone can make
-    the same sums from it.
+    its kind among `kinds`; figures are those of the tokens file, float32 widened to float64, so the sums can be
+    reproduced from it.
     """
 
     outcomes: Sequence[ItemOutcome]
@@ -70,13 +70,13 @@ class Tokens:
         return self.grouping.number[self.document]
 
     def errored(self, documents: NDArray[np.bool_]) -> Integers:
-        """How many tokens of those documents [D] errored, by cluster."""
+        """The number of errored tokens of those documents [D], by cluster."""
         lost = [errored_tokens(outcome) * int(kept) for outcome, kept in zip(self.outcomes, documents, strict=True)]
         return np.array(self.grouping.counts(lost), dtype=np.int64)
 
     @classmethod
     def of(cls, table: "pa.Table", outcomes: Sequence[ItemOutcome]) -> "Tokens":
-        """The columns of a tokens table whose documents are all among the outcomes."""
+        """The columns of a tokens table; all its documents must be among the outcomes."""
         number = {outcome.item_key: index for index, outcome in enumerate(outcomes)}
         figures = {name: _numbers(table, name) for name in FIGURES_READ}
         names = ("forward_kl", "reverse_kl", "reference_logprob", "branch_logprob")
@@ -101,10 +101,10 @@ FIGURES_READ = ("forward_kl", "reverse_kl", "reference_logprob", "branch_logprob
 
 
 def token_figures(slices: Iterable[str], groups: Iterable[str]) -> Iterator[tuple[Figure, str]]:
-    """Every metric that needs single tokens, with the slice or group it is of: what is measured, and what is declared.
+    """Every metric that needs single tokens, with its slice or group: used for measuring and for declaring.
 
-    Of a group its means and its census of what is not finite too, which everything and the slices have from the
-    documents' sums.
+    For a group this includes its means and its count of non-finite tokens; everything and the slices have these from
+    the documents' sums.
     """
     for name in (ALL, *sorted(slices)):
         yield from ((figure, name) for figure in (P99, MAXIMUM))
@@ -114,7 +114,7 @@ def token_figures(slices: Iterable[str], groups: Iterable[str]) -> Iterator[tupl
 
 @dataclass(frozen=True)
 class Held:
-    """What a slice or a group of tokens holds; None where only the data tell."""
+    """The size of a slice or a group of tokens; None if only the data show it."""
 
     tokens: int | None = None
     documents: int | None = None
@@ -124,7 +124,7 @@ class Held:
 def declared_figures(
     slices: Mapping[str, Held], groups: Mapping[str, Held], everything: Held
 ) -> Iterator[DeclaredFigure]:
-    """What the probe will yield over documents of these slices, whose tokens are of these groups (`groups`)."""
+    """The figures that the probe will measure over documents of these slices, with tokens of these `groups`."""
     yield METRICS[ProbeName.KL, NON_FINITE].declared(items=everything.tokens)
     held = {ALL: everything, **slices, **groups}
     for figure, name in (*document_figures(slices), *token_figures(slices, groups)):
@@ -154,7 +154,7 @@ def token_measurements(tokens: Tokens) -> Iterator[Measurement]:
 
 
 def groups(tokens: Tokens) -> Iterator[tuple[str, NDArray[np.bool_]]]:
-    """Slice names (`kind=json`, `position=64-127`) with the tokens [T] in each that holds any."""
+    """Slice names (`kind=json`, `position=64-127`) with the tokens [T] of each nonempty one."""
     for kind, number in sorted((kind, number) for number, kind in enumerate(tokens.kinds)):
         yield f"kind={kind}", tokens.kind == number
     for name, first, last in position_ranges(int(tokens.position.max())):
@@ -162,7 +162,7 @@ def groups(tokens: Tokens) -> Iterator[tuple[str, NDArray[np.bool_]]]:
 
 
 def position_ranges(greatest: int) -> Iterator[tuple[str, int, int]]:
-    """The name of each group of positions up to the greatest one, with its first and last."""
+    """The name of each group of positions up to the largest, with its first and last."""
     first = 0
     while first <= greatest:
         last = FIRST_POSITIONS - 1 if first == 0 else 2 * first - 1
@@ -171,7 +171,7 @@ def position_ranges(greatest: int) -> Iterator[tuple[str, int, int]]:
 
 
 def _mean_of_group(tokens: Tokens, figure: Figure, name: str, members: NDArray[np.bool_]) -> Measurement | None:
-    """A mean over a group of tokens. What errored could have lain in any group, so it counts in each."""
+    """A mean over a group of tokens. An errored token could belong to any group, so it counts in each."""
     everyone, members = int(members.sum()), members & tokens.finite
     if not members.any():
         return None
@@ -196,7 +196,7 @@ def _mean_of_group(tokens: Tokens, figure: Figure, name: str, members: NDArray[n
 
 
 def _census_of_group(tokens: Tokens, name: str, members: NDArray[np.bool_]) -> Measurement:
-    """How many tokens of a group have no finite figure, and after how many others the first of them stands."""
+    """The number of a group's tokens without a finite figure, and the number of tokens before the first of them."""
     broken = members & ~tokens.finite
     scored, errored = int(members.sum()), int(tokens.errored(np.ones(len(tokens.outcomes), dtype=bool)).sum())
     first = f"the first with {int(tokens.position[broken].min()):,} tokens to the left" if broken.any() else ""
@@ -208,9 +208,9 @@ def _census_of_group(tokens: Tokens, name: str, members: NDArray[np.bool_]) -> M
 def _of_tokens(
     tokens: Tokens, figure: Figure, name: str, documents: NDArray[np.bool_], members: NDArray[np.bool_]
 ) -> Measurement | None:
-    """The quantile or the greatest of KL(p || q) over some tokens of some documents.
+    """The quantile or the maximum of KL(p || q) over some tokens of some documents.
 
-    Tokens without a finite one lie above all others.
+    Tokens without a finite value rank above all others.
     """
     values = tokens.figures["forward_kl"][members]
     if not values.size:
@@ -226,7 +226,7 @@ def _of_tokens(
 
 
 def _greatest(values: Floats, clusters: Integers, errored: tuple[int, ...]) -> Clusters:
-    """Each cluster's greatest divergence."""
+    """Each cluster's largest divergence."""
     greatest = np.zeros(len(errored))
     np.maximum.at(greatest, clusters, np.where(np.isnan(values), np.inf, values))
     units = np.bincount(clusters, minlength=len(errored))
@@ -241,6 +241,6 @@ def _numbers(table: "pa.Table", name: str) -> Floats:
 
 
 def _names(table: "pa.Table", name: str) -> tuple[list[str], Integers]:
-    """A column of names as its distinct names and each row's number among them."""
+    """A column of names as its distinct names and each row's index into them."""
     column = table[name].combine_chunks()
     return column.dictionary.to_pylist(), column.indices.to_numpy().astype(np.int64)

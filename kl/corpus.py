@@ -1,4 +1,4 @@
-"""The corpus a divergence is measured on: documents with a slice name, read from JSON Lines, and their clusters."""
+"""The corpus for measuring a divergence: documents with a slice name, read from JSON Lines, and their clusters."""
 
 import hashlib
 import json
@@ -13,9 +13,9 @@ from q36eval.files import read_listed
 
 @dataclass(frozen=True)
 class CorpusDocument:
-    """One held-out document. `cluster` names what it shares with others (a book, a repository, a conversation).
+    """One held-out document. `cluster` names the common source of several (a book, a repository, a conversation).
 
-    Clusters are what is independent in the judging; a document that names none is one of its own.
+    Clusters are the independent units of the tests; a document that names none is a cluster of one.
     """
 
     id: str
@@ -25,7 +25,7 @@ class CorpusDocument:
 
     @property
     def key(self) -> str:
-        """Content hash of what is asked."""
+        """Content hash of the scored text."""
         return hashlib.sha256(f"kl\0{self.slice}\0{self.text}".encode()).hexdigest()
 
 
@@ -33,8 +33,8 @@ def load_corpus(folder: Path, listed: Mapping[str, str] | None = None) -> list[C
     """Read every `*.jsonl` of `folder`; lines hold `id`, `slice` and `text`. `listed` are the hashes of its files.
 
     Raises:
-        ChangedError: a file is not what is listed, or not listed.
-        UsageError: no such folder, no document, a malformed line (named), or two documents of the same content.
+        ChangedError: a file's hash differs from the listed one, or the file is not listed. UsageError: the folder is
+            missing, has no document, has a malformed line (named), or two documents of equal content.
     """
     paths = sorted(folder.glob("*.jsonl"))
     if not paths:
@@ -47,11 +47,11 @@ def load_corpus(folder: Path, listed: Mapping[str, str] | None = None) -> list[C
 
 
 def check_documents(documents: Sequence[CorpusDocument], where: str) -> None:
-    """Refuse what would be no independent documents.
+    """Refuse documents that are not independent.
 
     Raises:
-        UsageError: there is none, two have the same id or the same text, or a cluster is called as a document that
-            is not in it; `where` they are and which is said.
+        UsageError: there are no documents, two have the same id or text, or a cluster has the name of a document
+            outside it; the message names them and `where` they are.
     """
     if not documents:
         raise UsageError("corpus-empty", f"The corpus in {where} is empty; it needs at least one document.")
@@ -90,7 +90,7 @@ ItemT = TypeVar("ItemT", bound=_Keyed)
 
 
 def in_turn(items: Iterable[ItemT], slice_of: Callable[[ItemT], str]) -> list[ItemT]:
-    """One item of each slice, then the next of each; within a slice by content hash, so nobody chooses."""
+    """One item of each slice, then the next of each; within a slice by content hash, so nobody selects items."""
     slices: dict[str, list[ItemT]] = {}
     for item in sorted(items, key=lambda item: item.key):
         slices.setdefault(slice_of(item), []).append(item)
@@ -99,28 +99,28 @@ def in_turn(items: Iterable[ItemT], slice_of: Callable[[ItemT], str]) -> list[It
 
 
 def clusters_sha256(clusters: Mapping[str, str | None]) -> str:
-    """Content hash of which keys lie in which named cluster; empty text where none is named."""
+    """Content hash of the assignment of keys to named clusters; empty text without named clusters."""
     named = sorted(f"{key}\0{cluster}" for key, cluster in clusters.items() if cluster is not None)
     return hashlib.sha256("\0\0".join(named).encode()).hexdigest() if named else ""
 
 
 def corpus_sha256(documents: Sequence[CorpusDocument]) -> str:
-    """Content hash of a corpus, whatever the order of its documents."""
+    """Content hash of a corpus, independent of the order of its documents."""
     return hashlib.sha256("".join(sorted(document.key for document in documents)).encode()).hexdigest()
 
 
 def read_json_lines(
     path: Path, slice_name: str | None = None, called: str | None = None, sha256: str | None = None
 ) -> list[CorpusDocument]:
-    """One document per line `{"id", "slice", "text"}`, and `cluster` where it is not independent of others.
+    """One document per line `{"id", "slice", "text"}`, and `cluster` if it is not independent of others.
 
-    With `slice_name` the lines need no slice of their own and theirs is not asked for; a line without `id` is named by
-    what the file is `called` (its name, where nothing is said) and line number.
+    With `slice_name` the lines need no `slice`, and theirs is ignored; a line without `id` is named by `called`
+    (default: the file's name) and line number.
 
-    With `sha256` it is read only where it is what that is of.
+    With `sha256` the file is read only if its hash matches.
 
     Raises:
-        ChangedError: it is not.
+        ChangedError: the hash differs.
         UsageError: the file is missing, not UTF-8 (with the byte offset), or a line is malformed (it is named).
     """
     documents, called = [], called or path.name
@@ -156,10 +156,10 @@ def read_json_lines(
 
 
 def cluster_of(named: object, field: str, where: str) -> str:
-    """The name of a document's cluster, as it was written.
+    """The name of a document's cluster, as written.
 
     Raises:
-        UsageError: it is no text or an empty one; `where` it is written and in which field are said.
+        UsageError: it is not a text or empty; the message names the field and `where` it is.
     """
     if not isinstance(named, str) or not named.strip():
         raise UsageError(
@@ -174,8 +174,8 @@ def read_text(path: Path, sha256: str | None = None) -> str:
     """A file's text, without a byte order mark.
 
     Raises:
-        ChangedError: it is not what `sha256` is of.
-        UsageError: it is missing, cannot be read, or is not UTF-8, with the offset of the first wrong byte.
+        ChangedError: its hash is not `sha256`. UsageError: the file is missing, unreadable, or not UTF-8, with the
+            offset of the first wrong byte.
     """
     try:
         return read_listed(path, sha256).decode("utf-8").removeprefix("\ufeff")

@@ -1,4 +1,4 @@
-"""The corpus file: which documents a divergence is measured on, written by a person."""
+"""The corpus file: the documents for measuring a divergence, written by a person."""
 
 from pathlib import Path
 from typing import Annotated, Literal, Self
@@ -23,23 +23,23 @@ class JsonLinesSource(_Written):
 
 
 class TextSource(_Written):
-    """A plain-text file, or a folder whose files that match `pattern` are one document each."""
+    """A plain-text file, or a folder in which each file that matches `pattern` is one document."""
 
     path: Path
     slice: Annotated[str, Field(min_length=1)]
     pattern: str = "**/*.txt"
     cluster: Literal["file", "folder"] = "file"
-    """Whether each file is independent of the others, or each folder (a book, a repository) that holds some."""
+    """The independent unit: each file, or each folder of files (a book, a repository)."""
 
 
 class CorpusConfig(_Written):
-    """Where documents come from, and how they are scored; relative paths start at the folder of the file.
+    """The sources of documents, and how they are scored; relative paths are relative to the file's folder.
 
-    No more than `context` tokens are fed at a time, and in a longer document every token is scored after at least
-    `overlap` others. `on_policy` says how the reference's own answers are sampled; null leaves them out.
+    At most `context` tokens are fed at a time, and in a longer document every token is scored after at least `overlap`
+    others. `on_policy` sets how the reference's own answers are sampled; null omits them.
 
-    With `most_loss` (nats per token) texts that the reference cannot model are left out by name, and a reference to
-    which raw text is meaningless reads them after a chat prompt; that is measured where it answers prompts.
+    With `most_loss` (nats per token), texts that the reference cannot model are left out by name. A reference that
+    cannot read raw text reads them after a chat prompt; this is measured if it answers prompts.
     """
 
     name: Annotated[str, Field(min_length=1)]
@@ -70,12 +70,12 @@ def load_configured_corpus(path: Path, config: CorpusConfig) -> list[CorpusDocum
     """The documents of all sources, in the order of the file at `path`.
 
     Raises:
-        UsageError: no documents, the same one twice, or a source that cannot be read; it is named.
+        UsageError: no documents, a duplicate, or an unreadable source, which the message names.
     """
     folder = path.parent
     documents: list[CorpusDocument] = []
     for lines in config.json_lines:
-        # files of one name in several folders are no duplicates
+        # files of the same name in several folders are not duplicates
         documents += read_json_lines(folder / lines.path, lines.slice, lines.path.as_posix())
     for source in config.texts:
         documents += _read_texts(folder, source)

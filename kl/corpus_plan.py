@@ -1,4 +1,4 @@
-"""The plan of a suite's own corpus: which splits it is frozen from, and how many texts of our own it adds."""
+"""The plan of a suite's own corpus: the splits from which it is frozen, and the number of our own texts in it."""
 
 import json
 from pathlib import Path
@@ -17,9 +17,9 @@ SHARED = {"extended": "release"}
 
 
 class Generated(BaseModel):
-    """How many of the documents of our own it takes of each kind: JSON, and conversations with tools.
+    """The number of our own documents of each kind: JSON, and conversations with tools.
 
-    They were generated once from templates; `json.jsonl` and `tool_dialogue.jsonl` beside the plans hold them.
+    They were generated once from templates; `json.jsonl` and `tool_dialogue.jsonl` next to the plans hold them.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -29,10 +29,9 @@ class Generated(BaseModel):
 
 
 class CorpusPlan(BaseModel):
-    """Everything that a corpus is frozen from. Documents of a split come in its own order, so nothing is drawn of them.
+    """All sources of a frozen corpus. Documents of a split keep its order, so none is drawn at random.
 
-    `seed` is the one that documents of our own were drawn with; `on_policy` says how the reference's answers are
-    sampled.
+    `seed` is the seed of our own generated documents; `on_policy` sets how the reference's answers are sampled.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -41,18 +40,18 @@ class CorpusPlan(BaseModel):
     seed: int
     on_policy: OnPolicySettings = OnPolicySettings()
     most_loss: Annotated[float, Field(gt=0)] | None = None
-    """As in a corpus file."""
+    """See the corpus file."""
     datasets: tuple[HubDataset, ...] = ()
     generated: Generated = Generated()
 
     @property
     def sha256(self) -> str:
-        """Content hash of what the frozen texts depend on."""
+        """Content hash of the inputs that determine the frozen texts."""
         return json_sha256(self.model_dump(mode="json", exclude={"on_policy", "most_loss"}))
 
     @property
     def most_clusters(self) -> int:
-        """How many independent clusters it has at most: rows that share a page are fewer, which only the data tell."""
+        """An upper bound on the independent clusters: rows that share a page reduce it, which only the data show."""
         templates = {row["template"] for row in generated("tool_dialogue", self.generated.tool_dialogue)}
         of_datasets = sum(dataset.max_documents for dataset in self.datasets)
         return of_datasets + self.generated.json_documents + len(templates)
@@ -67,13 +66,13 @@ class CorpusPlan(BaseModel):
 
 
 def generated(kind: Literal["json", "tool_dialogue"], count: int) -> list[dict[str, Any]]:
-    """The first documents of our own of that kind: a `text`, or `messages` and `tools` with their `template`'s name."""
+    """The first of our own documents of that kind: a `text`, or `messages` and `tools` with their `template`'s name."""
     lines = (PLANS / f"{kind}.jsonl").read_text(encoding="utf-8").splitlines()
     return [json.loads(line) for line in lines[:count]]
 
 
 def settings_of(suite: str) -> CorpusPlan | None:
-    """How a shipped suite's corpus is scored, and what it is frozen from if it does not ship whole; None by default.
+    """The scoring of a shipped suite's corpus, and its sources unless it ships whole; None by default.
 
     Raises:
         UsageError: the plan is malformed.
@@ -83,7 +82,7 @@ def settings_of(suite: str) -> CorpusPlan | None:
 
 
 def plan_of(suite: str) -> CorpusPlan | None:
-    """The plan of the corpus that a shipped suite brings; None where it brings none, or one that ships whole.
+    """The plan of a shipped suite's corpus; None without a corpus, or if it ships whole.
 
     Raises:
         UsageError: the plan is malformed.
@@ -93,5 +92,5 @@ def plan_of(suite: str) -> CorpusPlan | None:
 
 
 def corpus_name(suite: str) -> str:
-    """What the folder of a suite's corpus is called."""
+    """The folder name of a suite's corpus."""
     return SHARED.get(suite, suite)

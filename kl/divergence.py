@@ -1,4 +1,4 @@
-"""Exact per-token figures of a branch against its reference over the full vocabulary: the portable path, in float64."""
+"""Exact per-token figures of a branch against its reference over the full vocabulary: portable code, in float64."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields
@@ -7,21 +7,21 @@ import torch
 from torch import Tensor
 
 ELEMENTS_PER_STEP = 2**15
-"""About how many logits are in work at once: four float64 copies of them fit into 1 MiB, one core's own cache."""
+"""The approximate number of logits processed at once: four float64 copies of them fit into 1 MiB, one core's cache."""
 
 
 @dataclass(frozen=True)
 class TokenFigures:
     """Per scored token, each [T] on the CPU; p is the reference, q the branch.
 
-    `forward_kl` = KL(p || q), `reverse_kl` = KL(q || p), `reference_entropy` = H(p), in nats, never below zero;
-    `reference_logprob` and `branch_logprob` are the log-probabilities of the label in nats; `top1_rank` is how
-    many tokens the branch holds likelier than the reference's likeliest (the first one where several are), and
-    `top1_agrees` says that there are none. All figures are float64, but for the boolean and the int64 of the last two.
+    `forward_kl` = KL(p || q), `reverse_kl` = KL(q || p), `reference_entropy` = H(p), in nats, never negative;
+    `reference_logprob` and `branch_logprob` are the log-probabilities of the label in nats; `top1_rank` is the number
+    of tokens more likely under the branch than the reference's most likely token (the first one of a tie), and
+    `top1_agrees` is true if it is zero. All figures are float64, except for the last two: int64 and boolean.
 
-    Where either deployment's logits are no distribution (NaN, +inf, or -inf throughout), every real figure is NaN, the
-    agreement False and the rank -1. Where the branch holds a token impossible that the reference does not, `forward_kl`
-    is +inf (never clipped), and likewise the other way round.
+    If either deployment's logits are not a distribution (NaN, +inf, or all -inf), every real figure is NaN, the
+    agreement False and the rank -1. If the branch gives probability zero to a token that the reference allows,
+    `forward_kl` is +inf (never clipped), and likewise in the other direction.
     """
 
     forward_kl: Tensor
@@ -34,13 +34,13 @@ class TokenFigures:
 
     @property
     def finite(self) -> Tensor:
-        """Boolean [T]: where both divergences and both log-probabilities are numbers; the others enter no average."""
+        """Boolean [T]: both divergences and both log-probabilities are finite; other tokens enter no average."""
         columns = (self.forward_kl, self.reverse_kl, self.reference_logprob, self.branch_logprob)
         return torch.stack([column.isfinite() for column in columns]).all(dim=0)
 
     @classmethod
     def concatenated(cls, parts: "Sequence[TokenFigures]") -> "TokenFigures":
-        """The figures of consecutive runs of tokens as one."""
+        """The figures of consecutive ranges of tokens as one."""
         return cls(*(torch.cat([getattr(part, column.name) for part in parts]) for column in fields(cls)))
 
 
@@ -59,18 +59,18 @@ def token_figures(reference_logits: Tensor, branch_logits: Tensor, labels: Tenso
 def kl_divergence(log_p: Tensor, log_q: Tensor) -> Tensor:
     """KL(p || q) in nats over the last dimension, from log-probabilities.
 
-    Where p is 0 the term is 0 whatever q is; where q is 0 and p is not, the result is +inf (never clipped). What
-    rounding leaves below zero is returned as zero, since a divergence cannot be negative.
+    If p is 0 the term is 0 whatever q is; if q is 0 and p is not, the result is +inf (never clipped). A negative result
+    of rounding is returned as zero, since a divergence cannot be negative.
     """
     impossible = log_p == -torch.inf
     terms = (log_p - log_q).mul_(log_p.exp())
-    # said outright: a p that is too small for its number format would turn 0 times infinity into NaN
+    # explicit, because a p below its number format's range would turn 0 times infinity into NaN
     terms.masked_fill_((log_q == -torch.inf) & ~impossible, torch.inf)
     return terms.masked_fill_(impossible, 0.0).sum(-1).clamp(min=0.0)
 
 
 def _figures(reference: Tensor, branch: Tensor, labels: Tensor) -> TokenFigures:
-    """Of one run of rows in float64, both shifted so that their largest logit is 0."""
+    """The figures of one range of rows in float64, both shifted so that their largest logit is 0."""
     a, b = (logits - logits.amax(-1, keepdim=True) for logits in (reference, branch))
     weight_a, weight_b = a.exp(), b.exp()
     total_a, total_b = weight_a.sum(-1), weight_b.sum(-1)
@@ -79,7 +79,7 @@ def _figures(reference: Tensor, branch: Tensor, labels: Tensor) -> TokenFigures:
     forward = torch.linalg.vecdot(weight_a, difference) / total_a - (log_a - log_b)
     reverse = (log_a - log_b) - torch.linalg.vecdot(weight_b, difference) / total_b
     entropy = log_a - torch.linalg.vecdot(weight_a, a) / total_a
-    # an impossible token, NaN and +inf each leave a sum that is no number: looking at the sums is looking at all logits
+    # an impossible token, NaN and +inf each make a sum non-finite: checking the sums checks all logits
     if not bool((forward + reverse + entropy).isfinite().all()):
         return _guarded(reference, branch, labels)
     rows = torch.arange(len(labels), device=labels.device)
@@ -90,7 +90,7 @@ def _figures(reference: Tensor, branch: Tensor, labels: Tensor) -> TokenFigures:
 
 
 def _rank(branch: Tensor, likeliest: Tensor) -> Tensor:
-    """How many tokens of each row of `branch` [R, V] are larger than its entry at `likeliest` [R]."""
+    """The number of entries in each row of `branch` [R, V] that exceed the entry at `likeliest` [R]."""
     mark = branch.gather(-1, likeliest.unsqueeze(-1))
     rank = torch.zeros_like(likeliest)
     behind = (mark.squeeze(-1) < branch.amax(-1)).nonzero().squeeze(-1)  # few
@@ -99,7 +99,7 @@ def _rank(branch: Tensor, likeliest: Tensor) -> Tensor:
 
 
 def _guarded(reference: Tensor, branch: Tensor, labels: Tensor) -> TokenFigures:
-    """The same for rows that hold impossible tokens, or logits that are no distribution."""
+    """The same for rows with impossible tokens, or with logits that are not a distribution."""
     log_p, log_q = torch.log_softmax(reference, dim=-1), torch.log_softmax(branch, dim=-1)
     rows = torch.arange(len(labels), device=labels.device)
     entropy = (log_p.exp() * -log_p).masked_fill_(log_p == -torch.inf, 0.0).sum(-1).clamp(min=0.0)

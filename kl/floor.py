@@ -1,8 +1,8 @@
-"""The noise floor: the reference against itself, under every perturbation that its engine knows.
+"""The noise floor: the reference compared with itself, under every perturbation that its engine supports.
 
-What is measured is one self-contained file per reference identity and suite. A difference below its figures says
-nothing about a branch. The floor is the largest figure over the perturbations that were measured: some cannot move on
-some machines (equal batches on a CPU are bit-identical), and a floor that cannot move is none.
+The result is one self-contained file per reference identity and suite. A difference below its figures says nothing
+about a branch. The floor is the largest figure over the measured perturbations: some change nothing on some machines
+(equal batches on a CPU are bit-identical), and a floor that cannot change is not a floor.
 """
 
 import math
@@ -23,13 +23,13 @@ from q36eval.records import Clusters, DeploymentIdentity, Interval
 from q36eval.stats import summarize
 
 TOKENS = 12_000
-"""About how many tokens every perturbation scores, but never fewer than `DOCUMENTS` documents."""
+"""The approximate number of tokens scored per perturbation, but at least `DOCUMENTS` documents."""
 
 DOCUMENTS = 16
-"""Documents at the least; and at the most, where only the first tokens of each are scored (decoding is slow)."""
+"""Minimum of documents; also the maximum if only the first tokens of each are scored (decoding is slow)."""
 
 LEAST_SCORED = 32
-"""A request cut to its first tokens must keep at least so many to score."""
+"""A request cut to its first tokens must keep at least this many scored tokens."""
 
 
 def measure_floor(
@@ -41,9 +41,9 @@ def measure_floor(
     suite_sha256: str,
     progress: Progress,
 ) -> ReferenceFloor:
-    """Score a sample of `items` (`slices`: the slice of each key) perturbed, and compare with what was captured.
+    """Score a sample of `items` (`slices`: the slice of each key) perturbed, and compare with the capture.
 
-    An engine that knows no perturbation gives an empty floor.
+    An engine without perturbations gives an empty floor.
     """
     sample = chosen([item for item in items if item.key in capture], slices, TOKENS, DOCUMENTS)
     measured = []
@@ -88,7 +88,7 @@ def _measured(
 
 
 def _cut(item: WorkItem, prefix: int | None) -> WorkItem | None:
-    """The item with its first request only, cut to `prefix` tokens; None where too little of it would be scored."""
+    """The item with only its first request, cut to `prefix` tokens; None if too few of them would be scored."""
     if prefix is None:
         return item
     request = replace(item.scores[0], token_ids=item.scores[0].token_ids[:prefix])
@@ -102,7 +102,7 @@ class _NotScoredError(Exception):
 def _figures(
     variant: Engine, items: Sequence[WorkItem], capture: Mapping[str, Digest], *, rescored: bool
 ) -> dict[str, TokenFigures]:
-    """Figures of every item's tokens: the captured states against those of `variant`."""
+    """Figures of every item's tokens: the captured states compared with those of `variant`."""
     states = _states(variant, [request for item in items for request in item.scores]) if rescored else {}
     scorer = None
     figures = {}
@@ -110,11 +110,11 @@ def _figures(
         digest = capture[item.key]
         scorer = scorer or Scorer(variant, OutputHead.of(digest.tensors))
         labels = torch.tensor([token for request in item.scores for token in request.token_ids[request.first :]])
-        # what comes later in a document changes nothing before it, so a cut item is compared with the first rows
+        # later tokens do not affect earlier ones, so a cut item is compared with the first rows
         reference = digest.tensors["hidden_states"][: len(labels)]
         if rescored:
             perturbed = torch.cat([states[request.key] for request in item.scores])
-        else:  # where the engine's own states would be
+        else:  # in place of the engine's own states
             perturbed = reference.to(variant.device)
         figures[item.key] = scorer.figures(reference, perturbed, labels)
     return figures
@@ -130,7 +130,7 @@ def _states(variant: Engine, requests: Sequence[ScoreRequest]) -> dict[str, torc
 
 
 def summarized(documents: Sequence[TokenFigures]) -> FloorFigures:
-    """The figures of one slice from those of its documents, each an independent cluster."""
+    """The figures of one slice from its documents, each an independent cluster."""
     tokens = TokenFigures.concatenated(documents)
     missing = int((~tokens.finite).sum())
     kl = tokens.forward_kl

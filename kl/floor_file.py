@@ -1,4 +1,4 @@
-"""The noise floor of one reference on one suite: its figures, its file, and the measurements it enters a run as."""
+"""The noise floor of one reference on one suite: its figures, its file, and its measurements in a run."""
 
 import json
 import math
@@ -15,10 +15,10 @@ from q36eval.records import Counts, DeploymentIdentity, Interval, Measurement, P
 from q36eval.references import capture_key
 
 VERSION = 2
-"""Of what is measured and how, and of the file."""
+"""The version of the measurement and of the file."""
 
 SEAL = "floor_sha256"
-"""The key of the file that holds the hash of all the rest."""
+"""The key in the file for the hash of everything else."""
 
 ADVICE = "delete it to measure it again; if it belongs to a pack, copy the pack again or capture a new one"
 
@@ -26,10 +26,10 @@ UNKNOWN = Interval(lower=0.0, upper=math.inf, level=0.95, method="none: the larg
 
 
 class FloorFigures(Record):
-    """The reference against itself on one slice; divergences in nats/token, in the direction reference || perturbed.
+    """The reference compared with itself on one slice; divergences in nats/token, KL(reference || perturbed).
 
-    `nll_shift` is log(perplexity perturbed / perplexity of the reference), signed. Figures are NaN where a token's was
-    not finite: such a reference has no floor.
+    `nll_shift` is log(perplexity perturbed / perplexity of the reference), signed. Figures are NaN if a token's figure
+    was not finite: such a reference has no floor.
     """
 
     documents: int
@@ -45,7 +45,7 @@ class FloorFigures(Record):
     kl_max: float
 
     def loss(self, metric: str) -> float:
-        """The floor of a metric in its `floor_unit`: how far it moved, whichever way."""
+        """The floor of a metric in its `floor_unit`: the size of its change in either direction."""
         return {
             "kl_divergence": self.kl,
             "reverse_kl_divergence": self.reverse_kl,
@@ -57,29 +57,29 @@ class FloorFigures(Record):
 
 
 class PerturbationFloor(Record):
-    """One perturbation: figures by slice (`all` first), or why there are none."""
+    """One perturbation: figures by slice (`all` first), or the reason why they are missing."""
 
     name: str
     what: str
     skipped: str | None = None
     failed: bool = False
-    """It could be had here, but the engine broke: measured again wherever the reference is at hand."""
+    """The perturbation is available but the engine failed: it is measured again whenever the reference is loaded."""
     seconds: float = 0.0
     slices: dict[str, FloorFigures] = Field(default_factory=dict)
 
     @property
     def moved(self) -> bool:
-        """Whether it changed any figure at all."""
+        """Whether it changed any figure."""
         return "all" in self.slices and self.slices["all"].kl_max != 0
 
     def loss(self, metric: str, slice_name: str) -> float | None:
-        """The floor of a metric on a slice; None where it was not measured there."""
+        """The floor of a metric on a slice; None if not measured there."""
         figures = self.slices.get(slice_name)
         return None if figures is None else figures.loss(metric)
 
 
 class ReferenceFloor(Record):
-    """The floor of one reference on one suite. `identity` and `suite_sha256` say whose it is."""
+    """The floor of one reference on one suite, identified by `identity` and `suite_sha256`."""
 
     version: int
     identity: DeploymentIdentity
@@ -88,24 +88,24 @@ class ReferenceFloor(Record):
 
     @property
     def failed(self) -> tuple[str, ...]:
-        """Names of the perturbations that the engine broke on."""
+        """Names of the perturbations on which the engine failed."""
         return tuple(row.name for row in self.perturbations if row.failed)
 
     @property
     def usable(self) -> bool:
-        """Whether a margin can be held against it: not where the engine broke on all that could be measured."""
+        """Whether a margin can be compared with it: not if the engine failed on every available perturbation."""
         return not self.failed or any("all" in row.slices for row in self.perturbations)
 
     def largest(self, metric: str, slice_name: str) -> PerturbationFloor | None:
-        """The perturbation under which that metric moved most; None where none was measured on that slice."""
+        """The perturbation under which that metric changed most; None if none was measured on that slice."""
         losses = [(p.loss(metric, slice_name), p) for p in self.perturbations]
-        # a NaN is the greatest of all
+        # a NaN counts as the largest
         known = [(math.inf if math.isnan(loss) else loss, p) for loss, p in losses if loss is not None]
         return max(known, key=lambda pair: pair[0], default=(0.0, None))[1]
 
 
 def measurements(floor: ReferenceFloor) -> Iterator[Measurement]:
-    """`kl_noise_floor` by perturbation, and by slice each floored metric's largest, as measurements of the KL probe."""
+    """`kl_noise_floor` by perturbation, and each floored metric's maximum by slice, as measurements of the KL probe."""
     for row in floor.perturbations:
         if "all" in row.slices:
             figures = row.slices["all"]
@@ -140,22 +140,22 @@ def _measurement(
 
 
 def floor_path(folder: Path, identity: DeploymentIdentity, suite_sha256: str) -> Path:
-    """Where in `folder` the floor of that reference on that suite of the KL probe is kept."""
+    """The path in `folder` of that reference's floor on that suite of the KL probe."""
     return folder / f"floor-{capture_key(identity, ProbeName.KL, suite_sha256)[:16]}-v{VERSION}.json"
 
 
 def write_floor(path: Path, floor: ReferenceFloor) -> None:
-    """Write the floor whole or not at all, with the hash of its contents."""
+    """Write the floor atomically, with the hash of its contents."""
     body = json.loads(floor.model_dump_json())
     path.parent.mkdir(parents=True, exist_ok=True)
     write_atomically(path, canonical_json(body | {SEAL: json_sha256(body)}, indent=1))
 
 
 def load_floor(path: Path) -> ReferenceFloor | None:
-    """The floor in that file, whoever's it is; None when there is no such file.
+    """The floor in that file, of any reference; None if the file does not exist.
 
     Raises:
-        UsageError: it cannot be read, or its contents are not those that were written.
+        UsageError: the file cannot be read, or its contents were changed.
     """
     try:
         body = json.loads(path.read_text(encoding="utf-8"))
@@ -172,10 +172,10 @@ def load_floor(path: Path) -> ReferenceFloor | None:
 
 
 def read_floor(path: Path, identity: DeploymentIdentity, suite_sha256: str) -> ReferenceFloor | None:
-    """The floor in that file; None when there is no such file.
+    """The floor in that file; None if the file does not exist.
 
     Raises:
-        UsageError: it is damaged, or it is another reference's or another suite's: names what differs.
+        UsageError: the file is damaged, or belongs to another reference or suite; names the difference.
     """
     floor = load_floor(path)
     if floor is None:

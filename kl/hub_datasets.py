@@ -1,4 +1,4 @@
-"""Documents from the splits of datasets of the Hugging Face hub that a corpus is frozen from."""
+"""Documents from dataset splits of the Hugging Face hub, the sources of frozen corpora."""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -16,11 +16,11 @@ WIKITEXT_TITLE = re.compile(r"^ = [^=].* = $")
 
 
 class HubDataset(BaseModel):
-    """One split of a dataset at a commit, under a licence that lets anyone take it, and how its rows become documents.
+    """One split of a dataset at a commit, under an open licence, and how its rows become documents.
 
     `rows`: every row is a document. `articles`: rows are lines of WikiText; a title between blank lines begins a
-    document, what comes before the first is left out. Long ones are cut into `max_pieces` of at most
-    `piece_characters`, each a document, and what is cut from one text is one cluster.
+    document, and lines before the first title are left out. Long texts are cut into at most `max_pieces` of at most
+    `piece_characters`, each a document; all pieces of one text are one cluster.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -32,19 +32,19 @@ class HubDataset(BaseModel):
     licence: Annotated[str, Field(min_length=1)]
     column: str = "text"
     more_columns: tuple[str, ...] = ()
-    """Columns whose texts follow, each after `joined_by`."""
+    """Columns whose texts are appended, each after `joined_by`."""
     joined_by: str = ""
     cluster: str | None = None
-    """The column that names what rows share; rows with equal values are one cluster, across splits and languages."""
+    """The column that identifies related rows; rows with equal values are one cluster, across splits and languages."""
     slice: Annotated[str, Field(min_length=1)]
     documents: Literal["rows", "articles"] = "rows"
     skip_documents: Annotated[int, Field(ge=0)] = 0
     max_documents: Annotated[int, Field(ge=1)]
-    """Before they are cut into pieces; said of every split, so that a corpus' size is known before it is there."""
+    """Before the cut into pieces; required for every split, so that a corpus' size is known before it is fetched."""
     piece_characters: Annotated[int, Field(ge=100)] | None = None
     max_pieces: Annotated[int, Field(ge=1)] = 1
     drop_duplicates: bool = False
-    """Keep the first of several equal texts, which are refused otherwise."""
+    """Keep the first of several equal texts; otherwise they are refused."""
 
     @model_validator(mode="after")
     def _rows_have_clusters(self) -> Self:
@@ -54,22 +54,22 @@ class HubDataset(BaseModel):
 
     @property
     def called(self) -> str:
-        """How a person calls it."""
+        """The display name."""
         return called(self.name, self.config)
 
     @property
     def prefix(self) -> str:
-        """What the ids of its documents begin with: other texts of the same corpus have another."""
+        """The prefix of its documents' ids: other texts of the same corpus have a different one."""
         where = [self.name, self.config, self.split, None if self.column == "text" else self.column]
         how = [self.slice, None if self.documents == "rows" else self.documents]
         return ":".join("/".join(part for part in parts if part is not None) for parts in (where, how))
 
 
 def documents_of(source: HubDataset, columns: Mapping[str, Sequence[Any]]) -> list[CorpusDocument]:
-    """The documents that the rows of a split become, in its order.
+    """The documents made from the rows of a split, in its order.
 
     Raises:
-        UsageError: a column is missing or holds no text, or nothing is left of it.
+        UsageError: a column is missing or has no text, or no document remains.
     """
     wanted = [source.column, *source.more_columns, *([] if source.cluster is None else [source.cluster])]
     for column in wanted:
@@ -105,9 +105,9 @@ def documents_of(source: HubDataset, columns: Mapping[str, Sequence[Any]]) -> li
 
 
 def pieces(text: str, characters: int | None, count: int) -> Iterator[str]:
-    """The first `count` pieces of a text of at most so many characters, cut at the last line end or space there is.
+    """The first `count` pieces of a text of at most `characters` each, cut at the last line end or space.
 
-    Only the second half of a piece is looked at for one: text without spaces is cut where it must be.
+    Only the second half of a piece is searched for one: text without spaces is cut at the limit.
     """
     if characters is None or len(text) <= characters:
         yield text
@@ -134,7 +134,7 @@ def articles(lines: Sequence[str]) -> Iterator[str]:
         and (number + 1 == len(bare) or not bare[number + 1].strip())
     ]
     for begin, end in pairwise([*starts, len(lines)]):
-        # what the hub keeps of a blank line is an empty row, without its line feed
+        # the hub stores a blank line as an empty row, without its line feed
         yield "".join(f"{line}\n" for line in bare[begin:end])
 
 

@@ -1,4 +1,4 @@
-"""Measurements of the KL probe that are made from sums over documents: means, perplexities, and what was not finite."""
+"""Measurements of the KL probe from sums over documents: means, perplexities, and non-finite tokens."""
 
 import hashlib
 from collections.abc import Iterable, Iterator, Sequence
@@ -16,13 +16,13 @@ NAME_CHARACTERS = 12
 
 DRAFT_ACCEPTANCE = "draft_acceptance"
 DRAFT_GUESSES = ("guess=1", "guess=2", "guess=3")
-"""Tokens ahead that a draft head guesses; the published cards serve with 2 to 4. Only checkpoints tell whether there is
-one, so these are not declared."""
+"""Tokens ahead that a draft head guesses; published cards serve with 2 to 4. Not declared, because only the checkpoint
+shows whether it has a draft head."""
 
 
 @dataclass(frozen=True)
 class Figure:
-    """How one metric comes about: the per-document sum it is made of, and the reference's where it is paired."""
+    """The computation of one metric: its per-document sum, and the reference's if paired."""
 
     metric: Metric
     column: str
@@ -38,35 +38,35 @@ TOP1 = _figure("top1_agreement", "top1_agrees")
 PERPLEXITY = _figure("perplexity", "branch_nll", "reference_nll")
 
 FIGURES = (KL, _figure("reverse_kl_divergence", "reverse_kl"), TOP1, PERPLEXITY)
-"""Of everything and of each slice."""
+"""For everything and for each slice."""
 
 GROUP_FIGURES = (KL, TOP1, PERPLEXITY)
 """By kind of token and by position."""
 
 DOCUMENT_TAIL = _figure("kl_document_max", KL.column)
-"""Of each cluster its worst document's mean KL, by which the share of clusters beyond a threshold is judged."""
+"""Each cluster's worst document by mean KL, for the share of clusters beyond a threshold."""
 
 
 SHORTEST = 32
-"""Tokens: a shorter document counts as one of so many, since the mean over an answer of two words is one token's."""
+"""Tokens: a shorter document counts as this long, because the mean of a two-word answer is one token's value."""
 
 SLICE_FIGURES = (*FIGURES, DOCUMENT_TAIL)
-"""What documents' sums give, of everything and of each slice."""
+"""Figures from documents' sums, for everything and for each slice."""
 
 
 def document_figures(slices: Iterable[str]) -> Iterator[tuple[Figure, str]]:
-    """Every metric that is made from documents' sums, with the slice it is of: what is measured, and what is declared.
+    """Every metric made from documents' sums, with its slice: used for measuring and for declaring.
 
-    The census of what was not finite stands beside them (`non_finite_tokens`).
+    The count of non-finite tokens is separate (`non_finite_tokens`).
     """
     yield from ((figure, ALL) for figure in SLICE_FIGURES)
     yield from ((figure, name) for name in sorted(slices) for figure in SLICE_FIGURES)
 
 
 def document_measurements(outcomes: Sequence[ItemOutcome], without: str = "") -> Iterator[Measurement]:
-    """Everything that follows from the documents' sums, over all of them and by slice; non-finite tokens counted.
+    """All measurements from the documents' sums, overall and by slice, with the count of non-finite tokens.
 
-    `without` says which documents are not among `outcomes`; the KL over all carries it as a note.
+    `without` describes documents missing from `outcomes`; the KL over all carries it as a note.
     """
     yield non_finite_tokens(outcomes)
     by_slice: dict[str, list[ItemOutcome]] = {}
@@ -83,10 +83,9 @@ def document_measurements(outcomes: Sequence[ItemOutcome], without: str = "") ->
 
 
 def acceptance_measurements(outcomes: Sequence[ItemOutcome]) -> Iterator[Measurement]:
-    """How often either side accepts its own draft head's guesses, guess by guess; nothing where one has no head.
+    """The acceptance rate of each side's own draft head, guess by guess; nothing if one side has none.
 
-    What the reference's head can do stands beside: where few of its guesses are accepted, losing none of them says
-    nothing.
+    The reference's rate is reported, too: if few of its guesses are accepted, keeping all of them says nothing.
     """
     guesses = sorted({guess for outcome in outcomes for guess in outcome.branch.detail.get("accepted", {})})
     metric = METRICS[ProbeName.KL, DRAFT_ACCEPTANCE]
@@ -111,27 +110,28 @@ def acceptance_measurements(outcomes: Sequence[ItemOutcome]) -> Iterator[Measure
 
 
 def left_out(missing: int, scored: int) -> str:
-    """What a mean does not hold, in words: `missing` of `scored` tokens have no finite figure; empty where all have."""
+    """A note on the tokens missing from a mean: `missing` of `scored` have no finite figure; empty if none."""
     return f"without {missing:,} of {scored:,} scored tokens, whose figures are not finite" if missing else ""
 
 
 def joined(*notes: str) -> str:
-    """The notes that say anything, as one."""
+    """The nonempty notes, joined."""
     return "; ".join(note for note in notes if note)
 
 
 def _finite_of(details: Iterable[dict[str, Any]]) -> tuple[int, int]:
-    """How many scored tokens have no finite figure, of how many."""
+    """The number of scored tokens without a finite figure, and the number of scored tokens."""
     seen = [(int(detail["tokens"]), int(detail["finite_tokens"])) for detail in details if "finite_tokens" in detail]
     return sum(tokens - finite for tokens, finite in seen), sum(tokens for tokens, _ in seen)
 
 
 @dataclass(frozen=True)
 class Grouping:
-    """Which cluster each of some documents belongs to: `number` [D] its place among `names`.
+    """The cluster of each document: `number` [D] is its index into `names`.
 
-    Documents of one source are one cluster. Clusters are called alike in every run that measures the same documents,
-    so that two runs pair: a document by the beginning of its key, several by that of the hash of their keys.
+    Documents of one source are one cluster. Clusters have the same names in every run that measures the same documents,
+    so that two runs can be paired: a single document by the start of its key, several by that of the hash of their
+    keys.
     """
 
     number: NDArray[np.int64]
@@ -153,24 +153,24 @@ class Grouping:
         return tuple(totals.tolist())
 
     def counts(self, values: Iterable[int]) -> tuple[int, ...]:
-        """The same of whole numbers."""
+        """The same for integers."""
         return tuple(map(int, self.sums(values)))
 
     def greatest(self, values: Sequence[float]) -> tuple[float, ...]:
-        """The greatest value of each cluster's documents, and no less than 0."""
+        """The largest value of each cluster's documents, but at least 0."""
         greatest = np.zeros(len(self.names))
         np.maximum.at(greatest, self.number, np.asarray(values, dtype=np.float64))
         return tuple(greatest.tolist())
 
 
 def called(keys: Sequence[str]) -> str:
-    """What a cluster of documents of these keys is called."""
+    """The name of a cluster of documents with these keys."""
     only = keys[0] if len(keys) == 1 else hashlib.sha256("\0".join(sorted(keys)).encode()).hexdigest()
     return only[:NAME_CHARACTERS]
 
 
 def errored_tokens(outcome: ItemOutcome) -> int:
-    """How many tokens of a document gave no figure because the engine failed."""
+    """The number of a document's tokens without a figure because the engine failed."""
     return 0 if outcome.branch.error is None else int(outcome.branch.detail["tokens"])
 
 
@@ -196,10 +196,10 @@ def _of_slice(figure: Figure, slice_name: str, outcomes: Sequence[ItemOutcome]) 
 
 
 def _document_tail(slice_name: str, outcomes: Sequence[ItemOutcome]) -> Measurement:
-    """Each cluster's worst document; one without any finite token is as one that errored."""
+    """Each cluster's worst document; one without any finite token counts as errored."""
     finite = [int(outcome.branch.detail.get("finite_tokens", 0)) for outcome in outcomes]
     sums = _column([outcome.branch.detail for outcome in outcomes], KL.column)
-    # below 0 is only the rounding of a divergence
+    # only rounding can make a divergence negative
     means = [max(0.0, total / max(tokens, SHORTEST)) for total, tokens in zip(sums, finite, strict=True)]
     grouping = Grouping.of(outcomes)
     clusters = Clusters(
@@ -214,17 +214,17 @@ def _document_tail(slice_name: str, outcomes: Sequence[ItemOutcome]) -> Measurem
 
 
 def evidence_words(documents: int, clusters: int) -> str:
-    """How many documents there are, and in how many clusters where that differs."""
+    """The number of documents, and the number of clusters if different."""
     return f"{documents} documents{', taken as independent' if clusters == documents else f' in {clusters} clusters'}"
 
 
 def _column(details: Iterable[dict[str, Any]], name: str) -> tuple[float, ...]:
-    """A sum of every document; an errored one has no sums, and none of its tokens is scored."""
+    """One sum for every document; an errored one has no sums, and none of its tokens is scored."""
     return tuple(float(detail[name]) if "finite_tokens" in detail else 0.0 for detail in details)
 
 
 def non_finite_tokens(outcomes: Sequence[ItemOutcome]) -> Measurement:
-    """The census of scored tokens without a finite figure, whatever else is measured of them."""
+    """The count of scored tokens without a finite figure, independent of their other figures."""
     missing, scored = _finite_of(outcome.branch.detail for outcome in outcomes if outcome.branch.error is None)
     errored = sum(map(errored_tokens, outcomes))
     return METRICS[ProbeName.KL, NON_FINITE].counted(

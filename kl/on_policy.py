@@ -1,7 +1,7 @@
-"""The reference's own sampled answers: the text it really writes, on which a branch is compared token by token.
+"""The reference's own sampled answers: realistic text on which a branch is compared token by token.
 
-They are sampled once per reference and kept as one self-contained JSON Lines file: a header (who answered, how it was
-sampled, a hash of the rest), then one line per answer with the token ids of prompt and answer.
+They are sampled once per reference and stored as one self-contained JSON Lines file: a header (the reference, the
+sampling settings, a hash of the rest), then one line per answer with the token ids of prompt and answer.
 """
 
 import hashlib
@@ -27,35 +27,35 @@ from q36eval.records import DeploymentIdentity, Record
 ADVICE = "delete the file to sample them again; if it belongs to a pack, copy the pack again or capture a new one"
 
 FORMAT = 2
-"""Version of the file and of how answers come about; another version samples anew."""
+"""Version of the file and of the sampling procedure; another version samples again."""
 
 
 class OnPolicySettings(Record):
-    """How answers are sampled: by default as Qwen recommends without thinking (temperature 0.7, top_p 0.8)."""
+    """Sampling settings: by default Qwen's recommendation without thinking (temperature 0.7, top_p 0.8)."""
 
     temperature: Annotated[float, Field(gt=0, le=10)] = 0.7
     top_p: Annotated[float, Field(gt=0, le=1)] = 0.8
     seed: int = 20261121
     max_new_tokens: Annotated[int, Field(ge=1, le=32_768)] = 128
-    """At most; a prompt may ask for fewer."""
+    """Maximum; a prompt may set a lower one."""
     thinking_tokens: Annotated[int | None, Field(ge=1, le=131_072)] = None
-    """At most with reasoning, so that the answer after it is reached; None is what the prompt itself allows."""
+    """Maximum with reasoning, so that the answer after it is reached; None uses the prompt's own limit."""
     thinking_temperature: Annotated[float | None, Field(gt=0, le=10)] = None
     thinking_top_p: Annotated[float | None, Field(gt=0, le=1)] = None
-    """With reasoning; None is as without."""
+    """With reasoning; None uses the value without."""
     top_k: Annotated[int, Field(ge=0)] = 0
     """0 keeps every token."""
     per_canary: Annotated[int, Field(ge=0)] = 4
-    """Questions of every canary; 0 leaves the canaries out."""
+    """Questions per canary; 0 omits the canaries."""
     chat: bool = True
-    """Whether the chat prompts are answered too."""
+    """Whether the chat prompts are answered, too."""
     prompts: Annotated[str, Field(pattern=r"^[a-z0-9_]+$")] | None = None
-    """Which list of `data/prompts` those are: the short `chat` by default, `release`, or `standard` for any model."""
+    """The list of `data/prompts` to use: the short `chat` by default, `release`, or `standard` for any model."""
 
 
 @dataclass(frozen=True)
 class OnPolicyPrompt:
-    """One conversation to be answered; `slice` is the slice that its answer is part of."""
+    """One conversation to answer; `slice` is the slice of its answer."""
 
     id: str
     slice: str
@@ -64,17 +64,17 @@ class OnPolicyPrompt:
     enable_thinking: bool = False
     max_new_tokens: int = 128
     cluster: str | None = None
-    """What it shares with other prompts (a template); None where it is independent of all others."""
+    """The common source with other prompts (a template); None if it is independent of all others."""
 
     @property
     def content(self) -> str:
-        """Canonical JSON of all that is asked; a prompt without a cluster reads as before there were any."""
+        """Canonical JSON of the prompt; without a cluster it equals that of earlier versions."""
         content = {name: value for name, value in vars(self).items() if name != "cluster" or value is not None}
         return canonical_json(content, ascii_only=False)
 
 
 class OnPolicyAnswer(Record):
-    """An answer with its prompt as token ids; `token_ids` ends with the end-of-turn token where one was sampled."""
+    """An answer with its prompt as token ids; `token_ids` ends with the end-of-turn token if one was sampled."""
 
     id: str
     slice: str
@@ -86,13 +86,13 @@ class OnPolicyAnswer(Record):
 
     @property
     def key(self) -> str:
-        """Content hash of what is asked."""
+        """Content hash of the prompt."""
         content = canonical_json([self.slice, self.id, self.prompt_ids, self.token_ids], ascii_only=False)
         return hashlib.sha256(f"kl on-policy\0{content}".encode()).hexdigest()
 
 
 class Sampled(Record):
-    """What decides the answers: who answered, what was asked, and how it was sampled."""
+    """Everything that determines the answers: the reference, the prompts, and the sampling settings."""
 
     identity: DeploymentIdentity
     prompts_sha256: str
@@ -107,16 +107,16 @@ class Sampled(Record):
 
 @dataclass(frozen=True)
 class OnPolicyAnswers:
-    """A file of answers, as read or to be written."""
+    """A file of answers, read or to be written."""
 
     sampled: Sampled
     answers: tuple[OnPolicyAnswer, ...]
     prefix: tuple[int, ...] = ()
-    """What this reference reads before a text of the corpus (`chat_prefix`), where that was measured."""
+    """The tokens that this reference reads before a corpus text (`chat_prefix`), if measured."""
 
     @cached_property
     def lines(self) -> bytes:
-        """The answers as they are written, one JSON document per line."""
+        """The answers in their file format, one JSON document per line."""
         return b"".join(f"{answer.model_dump_json(exclude_none=True)}\n".encode() for answer in self.answers)
 
     @property
@@ -126,12 +126,12 @@ class OnPolicyAnswers:
 
 
 def prompts_sha256(prompts: Sequence[OnPolicyPrompt]) -> str:
-    """Content hash of a set of prompts, whatever their order."""
+    """Content hash of a set of prompts, independent of their order."""
     return hashlib.sha256("\0".join(sorted(prompt.content for prompt in prompts)).encode()).hexdigest()
 
 
 def answers_path(root: Path, sampled: Sampled) -> Path:
-    """Where the answers of that reference to those prompts are kept."""
+    """The path of that reference's answers to those prompts."""
     return root / f"on-policy-{sampled.key[:16]}.jsonl"
 
 
@@ -144,10 +144,10 @@ def kept_or_sampled(
     progress: Progress,
     texts: Sequence[str] = (),
 ) -> OnPolicyAnswers:
-    """The answers kept below `root`; sampled first if there are none, by one process at a time.
+    """The answers stored below `root`; sampled first if missing, by one process at a time.
 
-    With `texts` the reference's chat prefix for them is measured and kept with the answers. A killed sampling leaves
-    nothing behind but its lock file, and starts over.
+    With `texts` the reference's chat prefix for them is measured and stored with the answers. A killed sampling leaves
+    only its lock file, and starts over.
 
     Raises:
         UsageError: the file is damaged or was made by another reference, from other prompts or settings.
@@ -168,13 +168,13 @@ def kept_or_sampled(
 def sample_answers(
     engine: Engine, prompts: Sequence[OnPolicyPrompt], settings: OnPolicySettings, progress: Progress
 ) -> tuple[OnPolicyAnswer, ...]:
-    """What the engine answers, in the order of `prompts`; the answer to a prompt depends on that prompt alone.
+    """The engine's answers, in the order of `prompts`; the answer to a prompt depends on that prompt alone.
 
-    An answer that ends at once, without an end-of-turn token the engine tells of, has nothing to score and is left out.
+    An empty answer for which the engine reports no end-of-turn token has nothing to score and is left out.
 
     Raises:
-        EngineError: a prompt could not be answered, asked twice, or its template does not write it.
-        UsageError: the template cannot be rendered.
+        EngineError: a prompt failed twice, or the chat template does not render it. UsageError: the template cannot be
+            rendered.
     """
     try:
         requests = {prompt.content: _request(prompt, settings, engine.tokenizer) for prompt in prompts}
@@ -203,9 +203,9 @@ def _request(prompt: OnPolicyPrompt, settings: OnPolicySettings, tokenizer: Any)
         thinks = prompt.enable_thinking and text != rendered_chat(
             tokenizer, prompt.messages, prompt.tools, enable_thinking=False
         )
-    else:  # a base model continues the words
+    else:  # a base model continues the text
         token_ids = raw_ids(tokenizer, "\n\n".join([*(each["content"] for each in prompt.messages), ""]))
-    # cut off like other answers, most of what is compared would be the beginning of a thought
+    # with the usual token limit, most of the compared text would be the beginning of a thought
     budget = min(prompt.max_new_tokens, settings.max_new_tokens)
     temperature, top_p = settings.temperature, settings.top_p
     if thinks:
@@ -241,7 +241,7 @@ def _answer(prompt: OnPolicyPrompt, generated: Generated) -> OnPolicyAnswer | No
 
 
 def write_answers(path: Path, answers: OnPolicyAnswers) -> None:
-    """Write the file whole or not at all."""
+    """Write the file atomically."""
     header: dict[str, Any] = {"sampled": answers.sampled.model_dump(mode="json"), "answers_sha256": answers.sha256}
     if answers.prefix:
         header["prefix"] = list(answers.prefix)
@@ -250,10 +250,10 @@ def write_answers(path: Path, answers: OnPolicyAnswers) -> None:
 
 
 def read_answers(path: Path, expected: Sampled | None = None) -> OnPolicyAnswers:
-    """Read a file of answers, wherever it lies.
+    """Read a file of answers.
 
     Raises:
-        UsageError: it cannot be read, is damaged, or was not made by what is `expected`; names the fields.
+        UsageError: the file is unreadable, damaged, or does not match `expected`; names the fields.
     """
     try:
         first, _, rest = path.read_bytes().partition(b"\n")

@@ -1,4 +1,4 @@
-"""From documents and sampled answers to what is scored and what a pack keeps of it: windows, kinds, positions."""
+"""From documents and sampled answers to scored tokens and their entry in a pack: windows, kinds, positions."""
 
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
@@ -24,15 +24,15 @@ CONTEXT = 4096
 OVERLAP = 512
 
 ANSWERS_PREFIX = "on_policy/"
-"""How the slices of sampled answers begin."""
+"""The prefix of the slices of sampled answers."""
 
 
 @dataclass(frozen=True, eq=False)
 class PlannedDocument:
-    """One document (or sampled answer) as it is scored: T = len(token_ids) - first tokens, in order.
+    """One document (or sampled answer) to score: T = len(token_ids) - first tokens, in order.
 
     `kinds` [T] are indices into `kl.spans.KINDS`; `positions` [T] count the tokens to the left that the model sees when
-    it predicts the token: all that precede it, or those of its window.
+    it predicts the token: all preceding ones, or those in its window.
     """
 
     key: str
@@ -52,10 +52,10 @@ class PlannedDocument:
 
 @dataclass(frozen=True)
 class Material:
-    """What a divergence is measured on. No more than `context` tokens are fed at a time, `overlap` of them again.
+    """The input of a divergence measurement. At most `context` tokens are fed at a time, `overlap` of them repeated.
 
-    `prefix` are the token ids of what each document is read after (by default BOS where the tokenizer adds it). A
-    document whose mean loss under the reference is above `most_loss` nats per token is left out.
+    `prefix` are the token ids before each document (by default BOS if the tokenizer adds it). A document whose mean
+    loss under the reference exceeds `most_loss` nats per token is left out.
     """
 
     documents: tuple[CorpusDocument, ...]
@@ -68,17 +68,17 @@ class Material:
 
 @dataclass(frozen=True)
 class Planned:
-    """Everything that is scored, by key, and how many documents are too short to be."""
+    """All scored documents, by key, and the number of documents too short to score."""
 
     documents: dict[str, PlannedDocument]
     too_short: int
 
 
 def refuse_reserved_slices(documents: Iterable[CorpusDocument]) -> None:
-    """Refuse documents whose slice bears the name of other figures: theirs would stand in the place of those.
+    """Refuse documents whose slice has the name of other figures, which theirs would replace.
 
-    `all` is every token, `kind=...` and `position=...` are groups across documents, and what begins with `on_policy/`
-    are sampled answers.
+    `all` is every token, `kind=...` and `position=...` are groups across documents, and names starting with
+    `on_policy/` are sampled answers.
 
     Raises:
         UsageError: names the first such document and its slice.
@@ -94,10 +94,10 @@ def refuse_reserved_slices(documents: Iterable[CorpusDocument]) -> None:
 
 
 def windows(length: int, context: int, overlap: int, first: int = 1) -> Sequence[tuple[int, int, int]]:
-    """Windows `(begin, end, first)` over a document of `length` tokens: those from `first` on are each scored once.
+    """Windows `(begin, end, first)` over a document of `length` tokens: each token from `first` on is scored once.
 
     Token i is scored in the window with `first <= i < end`, after at least `overlap` tokens of left context (or all
-    that precede it). `first` counts from the document's start.
+    preceding tokens). `first` counts from the document's start.
     """
     if first < 1 or overlap < 1:
         raise ValueError("a token is scored after at least one other")
@@ -169,7 +169,7 @@ def _planned(
 def request_tensors(item: WorkItem) -> "dict[str, torch.Tensor]":
     """`token_ids` int32 [N], window after window, and `windows` int32 [W, 2]: each one's length and first scored token.
 
-    Scored are the tokens `first ..` of each window; row t of a pack's figures is the t-th of them over all windows.
+    Each window's tokens from `first` on are scored; row t of a pack's figures is the t-th of them over all windows.
     """
     import torch
 
@@ -182,21 +182,21 @@ def request_tensors(item: WorkItem) -> "dict[str, torch.Tensor]":
 
 
 def suite_fields(settings: Mapping[str, Any]) -> dict[str, str]:
-    """What a suite's hash is made of, for a person: the keys of sampled answers as one hash, the rest as text.
+    """The inputs of a suite's hash, for a person: the keys of sampled answers as one hash, the rest as text.
 
-    Clusters are named where there are none too: a capture with clusters and one without differ in them.
+    Clusters are always included, even if there are none, so that captures with and without clusters differ in them.
     """
     shown = {"clusters": "", **{name: value for name, value in settings.items() if name != "answers"}}
     return {**{name: str(value) for name, value in shown.items()}, "answers": answers_sha256(settings["answers"])}
 
 
 def answers_sha256(keys: Sequence[str]) -> str:
-    """Content hash of a set of sampled answers, whatever their order; empty text for none."""
+    """Content hash of a set of sampled answers, independent of their order; empty text for none."""
     return hashlib.sha256("\0".join(sorted(keys)).encode()).hexdigest() if keys else ""
 
 
 def scored_tokens(item: WorkItem) -> int:
-    """How many tokens of an item are scored."""
+    """The number of an item's scored tokens."""
     return sum(len(request.token_ids) - request.first for request in item.scores)
 
 

@@ -39,10 +39,10 @@ from q36eval.records import Answer, ItemOutcome, Measurement, ProbeName
 from q36eval.token_files import WORST, write_worst
 
 LIKELIEST = "likeliest"
-"""Of an outcome's worst tokens, by index, which token each deployment held likeliest (`Scorer.likeliest`)."""
+"""For an outcome's worst tokens, by index, the most likely token of each deployment (`Scorer.likeliest`)."""
 
 LEFT_OUT = "left_out"
-"""Marks the detail of an outcome that no figure is made of."""
+"""Marks the detail of an outcome that enters no figure."""
 
 
 class KLProbe(Probe):
@@ -66,10 +66,10 @@ class KLProbe(Probe):
         most_loss: float | None = None,
         notify: Callable[[str], None] = lambda sentence: None,
     ) -> None:
-        """`notify` is told, once, what a person should know about the plan; the rest is `Material`'s.
+        """`notify` receives, once, the notes on the plan for a person; the rest is `Material`'s.
 
         Raises:
-            UsageError: a document's slice has a name that is kept for other figures.
+            UsageError: a document's slice has a reserved name.
         """
         refuse_reserved_slices(documents)
         material = Material(tuple(documents), tuple(answers), context, overlap, prefix, most_loss)
@@ -81,7 +81,7 @@ class KLProbe(Probe):
         self._store: TokenStore | None = None
         self._temporary: TemporaryDirectory[str] | None = None
         self.planned: dict[str, PlannedDocument] = {}
-        """What `plan` made of every document, by the key of its work item."""
+        """The plan of every document, by the key of its work item."""
         settings: dict[str, Any] = {
             "corpus": corpus_sha256(documents),
             "answers": sorted(answer.key for answer in answers),
@@ -89,7 +89,7 @@ class KLProbe(Probe):
             "overlap": overlap,
             "version": 2,
         }
-        # only where there are some, so that what was captured of a corpus without clusters stays what it is
+        # only if there are some, so that captures of a corpus without clusters stay valid
         if clusters := clusters_sha256({key: source.cluster for key, source in self._documents.items()}):
             settings["clusters"] = clusters
         settings |= {"prefix": list(prefix)} if prefix else {}
@@ -103,7 +103,7 @@ class KLProbe(Probe):
         return cls(**{field.name: getattr(material, field.name) for field in fields(material)}, notify=notify)
 
     def plan(self, tokenizer: Any) -> list[WorkItem]:
-        """One item per document, which scores its tokens but the first, and per answer, which scores its tokens.
+        """One item per document, which scores all its tokens but the first, and per answer, which scores all tokens.
 
         Raises:
             UsageError: no document has two tokens.
@@ -121,20 +121,20 @@ class KLProbe(Probe):
         return self._documents[item_key].slice
 
     def cluster_of(self, item_key: str) -> str:
-        """What an item is independent of others by: the cluster that its document names, or the document itself."""
+        """An item's independent unit: the cluster of its document, or the document itself."""
         document = self._documents[item_key]
         return document.cluster or document.id
 
     def declared(self) -> tuple[DeclaredFigure, ...]:
-        """What will be measured, slice by slice and group by group, with the tokens and clusters of each.
+        """The figures to measure, slice by slice and group by group, with the tokens and clusters of each.
 
-        Before `plan` no groups by position but the first are known, and the kinds are those of the texts.
+        Before `plan` only the first group by position is known, and the kinds are those of the texts.
         """
         slices = {source.slice: self._held(source.slice) for source in self._documents.values()}
         return tuple(declared_figures(slices, self._groups(), self._held(None)))
 
     def _held(self, slice_name: str | None) -> Held:
-        """Of everything without a name; what is too short to be scored is left out once that is known."""
+        """The size of a slice (without a name: of everything), minus documents known to be too short to score."""
         chosen = [key for key, source in self._documents.items() if slice_name in (None, source.slice)]
         scored = [key for key in chosen if key in self.planned] if self.planned else chosen
         tokens = sum(len(self.planned[key].labels) for key in scored) if self.planned else None
@@ -152,11 +152,11 @@ class KLProbe(Probe):
         return dict.fromkeys(names, Held())
 
     def shared_tensors(self, engine: Engine) -> dict[str, torch.Tensor]:
-        """The reference's output head, from which its logits are rebuilt."""
+        """The reference's output head, for rebuilding its logits."""
         return engine.output_head().tensors()
 
     def digest(self, engine: Engine, item: WorkItem, results: ItemResults) -> Digest:
-        """The reference's final hidden states of all scored tokens, window after window, and what was asked."""
+        """The reference's final hidden states of all scored tokens, window after window, and the requests."""
         drafted = acceptance_sums(engine, item, results)
         return Digest(
             values={"tokens": scored_tokens(item)} | ({"accepted": drafted} if drafted else {}),
@@ -164,7 +164,7 @@ class KLProbe(Probe):
         )
 
     def compare(self, engine: Engine, item: WorkItem, results: ItemResults, reference: Digest) -> list[ItemOutcome]:
-        """One outcome per document, holding the sums that the measurements are made of."""
+        """One outcome per document, with the sums that the measurements use."""
         document = self._documents[item.key]
         tokens = scored_tokens(item)
         figures, reference_error = None, reference.error
@@ -193,9 +193,9 @@ class KLProbe(Probe):
     def _figures(
         self, engine: Engine, item: WorkItem, results: ItemResults, reference: Digest
     ) -> tuple[TokenFigures | None, str | None]:
-        """A document's figures; or why there are none: where the reference is no distribution, no branch is to blame.
+        """A document's figures, or why there are none: if the reference is not a distribution, it is at fault.
 
-        Such a document is left out whole, as one that an engine could not score is.
+        Such a document is left out as a whole, like one that an engine could not score.
         """
         labels = torch.tensor(self.planned[item.key].labels)
         scorer, states = self._scorer_of(engine, reference), reference.tensors["hidden_states"]
@@ -207,14 +207,14 @@ class KLProbe(Probe):
         return figures, None
 
     def _measured(self, item: WorkItem, figures: TokenFigures) -> dict[str, Any]:
-        """A document's sums. Its tokens are kept before anyone hears of them: an outcome without tokens is a fault."""
+        """A document's sums. Its tokens are stored before the outcome: an outcome without tokens is an error."""
         document = self.planned[item.key]
         kinds = [KINDS[kind] for kind in document.kinds]
         columns = _token_columns(document, figures)
         self._tokens.add(item.key, document_table(item.key, document.id, document.slice, kinds, columns))
         sums, most = _document_sums(figures), self._material.most_loss
         of_corpus = isinstance(self._documents[item.key], CorpusDocument)
-        # what is not finite is the branch's damage, and counts
+        # non-finite values are the branch's damage, and count
         if most is not None and of_corpus and sums["finite_tokens"] == sums["tokens"]:
             sums |= {LEFT_OUT: True} if sums["reference_nll"] > most * sums["tokens"] else {}
         return sums
@@ -222,9 +222,9 @@ class KLProbe(Probe):
     def _likeliest(
         self, item: WorkItem, results: ItemResults, reference: Digest, figures: TokenFigures
     ) -> dict[str, Any]:
-        """What each deployment held likeliest at the worst tokens of a document, which may be the worst of the run.
+        """The most likely token of each deployment at the document's worst tokens, which may be the worst of the run.
 
-        Always so many, whatever came before: a resumed run keeps what an unbroken one does, to the last bit.
+        Their number is fixed, so that a resumed run stores the same data as an uninterrupted one, bit for bit.
         """
         forward = figures.forward_kl.nan_to_num(nan=torch.inf, posinf=torch.inf)
         rows = forward.argsort(descending=True, stable=True)[:COUNT]
@@ -239,7 +239,7 @@ class KLProbe(Probe):
         return {LIKELIEST: dict(zip(map(str, indices), self._scorer.likeliest(*sides), strict=True))}
 
     def _left_out(self, outcomes: Sequence[ItemOutcome]) -> str:
-        """Which documents are left out of all figures, in words, which are printed too; empty text for none."""
+        """The documents left out of all figures, as a printed phrase; empty text for none."""
         keys = [outcome.item_key for outcome in outcomes if outcome.branch.detail.get(LEFT_OUT)]
         if not keys:
             return ""
@@ -250,13 +250,13 @@ class KLProbe(Probe):
         return words
 
     def _scorer_of(self, engine: Engine, reference: Digest) -> Scorer:
-        """The one for this engine; a run has one reference head."""
+        """The scorer for this engine; a run has one reference head."""
         if self._scorer is None or self._scorer.engine is not engine:
             self._scorer = Scorer(engine, OutputHead.of(reference.tensors))
         return self._scorer
 
     def keep_in(self, folder: Path) -> None:
-        """Keep the tokens of the run being measured in this folder; a temporary one otherwise."""
+        """Store the tokens of the current run in this folder instead of a temporary one."""
         self._store = TokenStore(folder)
 
     @property
@@ -268,7 +268,7 @@ class KLProbe(Probe):
         return self._store
 
     def summarize(self, outcomes: Sequence[ItemOutcome]) -> Iterator[Measurement]:
-        """All measurements; the run's tokens become one file, with the worst of them beside it."""
+        """All measurements; the run's tokens become one file, with its worst tokens in another."""
         without = self._left_out(outcomes)
         outcomes = [outcome for outcome in outcomes if not outcome.branch.detail.get(LEFT_OUT)]
         ordered = sorted(outcomes, key=lambda outcome: (outcome.stratum, outcome.cluster, outcome.item_key))
@@ -284,14 +284,14 @@ class KLProbe(Probe):
 
 
 def _accepted(reference: Digest, branch: dict[str, list[float]]) -> dict[str, Any]:
-    """Both sides' sums over the guesses of their draft heads; nothing where one of them has none."""
+    """Both sides' sums over the guesses of their draft heads; nothing if one side has no draft head."""
     theirs = reference.values.get("accepted", {})
     alike = {guess for guess in branch.keys() & theirs.keys() if branch[guess][1] == theirs[guess][1]}
     return {"accepted": {guess: [*branch[guess], theirs[guess][0]] for guess in sorted(alike)}} if alike else {}
 
 
 def _document_sums(figures: TokenFigures) -> dict[str, Any]:
-    # a token that the branch holds impossible has no finite divergence: it is counted, never averaged nor clipped
+    # a token with probability zero in the branch has an infinite divergence: it is counted, never averaged nor clipped
     finite = figures.finite
     forward = figures.forward_kl[finite]
     return {

@@ -1,4 +1,4 @@
-"""What a model reads before a raw text: its BOS token, or a chat prompt where raw text is meaningless to it."""
+"""The tokens before a raw text: the BOS token, or a chat prompt for a model that cannot read raw text."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -10,10 +10,10 @@ from q36eval.errors import EngineError
 
 REQUEST = "Write a text."
 TEXTS = 9
-"""One of each slice of the suite `standard`: about 4,000 tokens are scored in all, ten seconds of a small model."""
+"""One per slice of the suite `standard`: about 4,000 scored tokens in all, ten seconds of a small model."""
 
 GAIN_NATS = 1.0
-"""A chat prompt must save that much of the mean loss per token: for models that read raw text it is near 0."""
+"""A chat prompt must reduce the mean loss per token by this much: for models that read raw text the gain is near 0."""
 
 
 def leading_ids(tokenizer: Any) -> tuple[int, ...]:
@@ -23,7 +23,7 @@ def leading_ids(tokenizer: Any) -> tuple[int, ...]:
 
 
 def writes_chats(tokenizer: Any) -> bool:
-    """Whether there is a chat template that writes a user's message; of another nothing is asked."""
+    """Whether the chat template renders a user's message; without one, no conversation is evaluated."""
     if not getattr(tokenizer, "chat_template", None):
         return False
     try:
@@ -34,20 +34,20 @@ def writes_chats(tokenizer: Any) -> bool:
 
 
 def raw_ids(tokenizer: Any, text: str) -> tuple[int, ...]:
-    """The token ids of a text, after BOS where the tokenizer adds it and the text does not bring it."""
+    """The token ids of a text, with BOS first if the tokenizer adds it and the text does not already have it."""
     return preceded(leading_ids(tokenizer), tuple(tokenizer.encode(text, add_special_tokens=False)))
 
 
 def preceded(leading: tuple[int, ...], ids: tuple[int, ...]) -> tuple[int, ...]:
-    """`ids` after `leading`, unless they begin with the same token, as a rendered conversation does."""
+    """`ids` after `leading`, unless they already begin with the same token, like a rendered conversation."""
     return ids if leading[:1] == ids[:1] else leading + ids
 
 
 def chat_prefix(engine: Engine, texts: Sequence[str]) -> tuple[int, ...]:
-    """The token ids of the chat prompt to score texts after; empty if `engine`, the reference, reads raw text as well.
+    """The token ids of the chat prompt before scored texts; empty if `engine`, the reference, reads raw text as well.
 
     Raises:
-        EngineError: it could not score the texts, or the template does not write the prompt.
+        EngineError: it could not score the texts, or the template does not render the prompt.
     """
     tokenizer = engine.tokenizer
     if not texts or engine.scores != "states" or not writes_chats(tokenizer):
@@ -61,7 +61,7 @@ def chat_prefix(engine: Engine, texts: Sequence[str]) -> tuple[int, ...]:
 
 
 def _mean_loss(engine: Engine, leading: tuple[int, ...], texts: Sequence[tuple[int, ...]]) -> float:
-    """Nats per token after `leading`, of the same tokens whatever that is: each text's but the first."""
+    """Nats per token after `leading`, always over the same tokens: all but the first of each text."""
     total, tokens = 0.0, 0
     requests = [
         ScoreRequest(f"prefix/{len(leading)}/{number}", preceded(leading, ids), len(preceded(leading, ids[:1])))

@@ -13,16 +13,16 @@ from q36eval.kl.divergence import TokenFigures, token_figures
 
 CPU_TILE_BYTES = 2**26
 GPU_TILE_BYTES = 2**30
-"""Bytes of one deployment's logits at a time: 1,024 tokens of 248,320 logits, where four times as much is free. A head
-is read once for each tile: with 256 tokens an H100 takes 1.22 times as long for both heads and the divergence."""
+"""Bytes of one deployment's logits at a time: 1,024 tokens of 248,320 logits, if four times as much is free. A head is
+read once per tile: with 256 tokens an H100 takes 1.22 times as long for heads and divergence."""
 GPU_TILE_ROWS = (1024, 512, 256, 128)
-"""A GPU's matrix product works on 128 rows at a time. In so coarse steps other uses of memory seldom change a tile."""
+"""A GPU's matrix product works on 128 rows at a time. In such steps other uses of memory seldom change a tile."""
 
 
 class Scorer:
-    """Compares one branch with one reference; the reference's head is brought to the branch's device once.
+    """Compares one branch with one reference; the reference's head is moved to the branch's device once.
 
-    `head` is the reference's; `engine` gives the branch's logits through its own head.
+    `head` is the reference's; `engine` computes the branch's logits with its own head.
     """
 
     def __init__(self, engine: Engine, head: OutputHead) -> None:
@@ -44,15 +44,15 @@ class Scorer:
         for run in runs:
             reference = self._head.logits(reference_states[run])
             buffer.fill(run.start, reference, self.engine.logits(branch_states[run]), labels[run])
-            del reference  # before the next tile is made
+            del reference  # before the next tile is allocated
         return buffer.figures()
 
     @torch.inference_mode()
     def reference_faults(self, reference_states: Tensor, figures: TokenFigures) -> int:
-        """At how many of these T tokens the reference's own logits are no distribution (NaN, +inf or -inf throughout).
+        """The number of these T tokens at which the reference's own logits are no distribution (NaN, +inf, all -inf).
 
-        Such a token's figures are NaN whosever fault it is, so only those are looked at again: [T, H] states and their
-        figures. What is left of them is the branch's.
+        The figures of such a token are NaN whichever side is at fault, so only NaN tokens are checked again: [T, H]
+        states and their figures. The remaining NaN tokens are the branch's fault.
         """
         rows = figures.reference_logprob.isnan().nonzero().squeeze(-1)
         faults, step = 0, self._rows(self._head.weight.device)
@@ -60,14 +60,14 @@ class Scorer:
             states = _brought(
                 reference_states[rows[begin : begin + step].to(reference_states.device)], self._head.weight.device
             )
-            # NaN and +inf carry over to a row's largest logit, which is -inf only where all are
+            # NaN and +inf propagate to a row's largest logit, which is -inf only if all are
             faults += int((~self._head.logits(states).amax(-1).isfinite()).sum())
         return faults
 
     @torch.inference_mode()
     def likeliest(self, reference_states: Tensor, branch_states: Tensor) -> list[tuple[int, float, int, float]]:
-        """Of R tokens, from states [R, H] as of `figures`, the token that each deployment holds likeliest: its id and
-        its log-probability in nats, the reference's, then the branch's."""
+        """For R tokens, from states [R, H] as in `figures`, the most likely token of each deployment: its id and its
+        log-probability in nats, the reference's, then the branch's."""
         device = branch_states.device
         logits = self._head.logits(_brought(reference_states, device)), self.engine.logits(branch_states)
         sides = [torch.log_softmax(each.double(), -1).max(-1) for each in logits]
@@ -88,20 +88,20 @@ class Scorer:
 
 
 def _brought(tensor: Tensor, device: torch.device) -> Tensor:
-    """The tensor on `device`; a copy to a GPU goes through pinned memory, so that nobody waits for it."""
+    """The tensor on `device`; a copy to a GPU goes through pinned memory and does not block."""
     if device.type == "cuda" and not tensor.is_cuda:
         return tensor.pin_memory().to(device, non_blocking=True)
     return tensor.to(device)
 
 
 BLOCK, WARPS, REGISTERS = 2048, 16, 64
-"""The fastest of 50 variants on an H200: two programs of 512 threads to a multiprocessor."""
+"""The fastest of 50 variants on an H200: two programs of 512 threads per multiprocessor."""
 
 REAL_COLUMNS = 5
 
 
 def is_usable(device: torch.device) -> bool:
-    """Whether this device is a GPU that Triton is here for."""
+    """Whether this device is a GPU and Triton is available."""
     if device.type != "cuda":
         return False
     try:
@@ -112,7 +112,7 @@ def is_usable(device: torch.device) -> bool:
 
 
 class FigureBuffer:
-    """Figures of T tokens on the device, filled tile by tile without waiting for it, copied to the host once."""
+    """Figures of T tokens on the device, filled tile by tile without blocking, copied to the host once."""
 
     def __init__(self, tokens: int, device: torch.device) -> None:
         self._real = torch.full((tokens, REAL_COLUMNS), torch.nan, dtype=torch.float64, device=device)
@@ -138,7 +138,7 @@ class FigureBuffer:
         )
 
     def figures(self) -> TokenFigures:
-        """What was filled, on the CPU; waits for the device."""
+        """The filled figures, on the CPU; waits for the device."""
         real, rank = self._real.cpu(), self._rank.cpu().long()
         forward, reverse, entropy, reference_logprob, branch_logprob = real.unbind(dim=1)
         return TokenFigures(
@@ -154,7 +154,7 @@ class FigureBuffer:
 
 @cache
 def _kernel() -> Any:
-    """The compiled kernel; Triton is imported where a GPU wants it, and nowhere else."""
+    """The compiled kernel; Triton is imported only if a GPU is used."""
     from q36eval.kl._fused_kernel import row_figures
 
     return row_figures

@@ -1,8 +1,8 @@
-"""Two errors of a served branch, told apart: the checkpoint's and the engine's, on the same texts.
+"""Two errors of a served branch, separated: the checkpoint's and the engine's, on the same texts.
 
-The reference, the branch as it is decoded here and the branch as it is served score the same tokens. KL(reference ||
-decoded) is what the checkpoint costs, KL(decoded || served) what the engine adds, KL(reference || served) the whole. A
-divergence has no triangle inequality: the two do not add up to the whole, and only the whole is what users get.
+The reference, the branch decoded in process and the served branch score the same tokens. KL(reference || decoded) is
+the checkpoint's cost, KL(decoded || served) the engine's, KL(reference || served) the whole. A divergence has no
+triangle inequality: the two do not add up to the whole, and only the whole affects users.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -41,10 +41,10 @@ class LayerError(BaseModel):
 
 
 class ServingError(BaseModel):
-    """The divergences, and how much more the engine costs than the checkpoint (paired by document).
+    """The divergences, and the engine's cost minus the checkpoint's (paired by document).
 
-    `floor` is KL(reference here || reference as served), where the engine serves the reference too. `paired` are the
-    engine's sums beside the checkpoint's, `arithmetic` is how the engine multiplies.
+    `floor` is KL(reference in process || reference served), if the engine serves the reference, too. `paired` are the
+    engine's and the checkpoint's sums, `arithmetic` is the engine's multiplication.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -63,7 +63,7 @@ class ServingError(BaseModel):
 
     @property
     def at_fault(self) -> Fault:
-        """What causes more of the whole, as far as these texts show it."""
+        """The larger cause of the whole, as far as these texts show it."""
         floor = None if self.floor is None else self.floor.interval
         return fault_of(self.whole.interval, floor, self.excess_interval)
 
@@ -73,7 +73,7 @@ def divergence_sums(chosen: Sample, p: Side, q: Side) -> list[float]:
     """Sum of KL(p || q) in nats over every document's scored tokens, in the order of `chosen.documents`.
 
     Raises:
-        EngineError: one of them computes values that are no finite numbers.
+        EngineError: one of them computes non-finite values.
     """
     sums = _nothing_of(chosen)
     for request in chosen.requests:
@@ -85,13 +85,13 @@ def divergence_sums(chosen: Sample, p: Side, q: Side) -> list[float]:
 def divergence_sums_from(
     chosen: Sample, sides: Mapping[str, Side], engine: Engine
 ) -> tuple[dict[str, list[float]], DeploymentIdentity]:
-    """`divergence_sums` of every one of `sides` and what that engine computes now, and what the engine is.
+    """`divergence_sums` of each of `sides` against that engine's present states, and the engine's identity.
 
-    Each text's answer is let go before the next is taken (the engine may have some more under way): a server gives a
-    row as wide as the vocabulary for every token, of 248,320 one MB, where an engine of ours gives a state.
+    Each text's answer is released before the next is processed (the engine may work ahead): a server returns a row as
+    wide as the vocabulary for every token, 1 MB for 248,320 entries, while our own engine returns a state.
 
     Raises:
-        EngineError: a text is not scored, or one of them computes values that are no finite numbers.
+        EngineError: a text is not scored, or one side computes non-finite values.
     """
     by_request: dict[str, dict[str, float]] = {name: {} for name in sides}
     for request, states in each_scored(engine, chosen.requests):
@@ -118,7 +118,7 @@ def _document_of(request: ScoreRequest) -> str:
 
 
 def _sum_of(request: ScoreRequest, p: Side, states: Tensor, logits: Callable[[Tensor], Tensor]) -> float:
-    """Sum of KL(p || q) over one request's tokens, of q's `states` and the head that belongs to them."""
+    """Sum of KL(p || q) over one request's tokens, from q's `states` and their head `logits`."""
     mine, total = p.states[request.key], 0.0
     labels = torch.tensor(request.token_ids[request.first :])
     rows = max(1, CPU_TILE_BYTES // (4 * p.logits(mine[:1]).shape[-1]))
@@ -163,8 +163,8 @@ def serving_error(
 
 
 def nearer(chosen: Sample, one: Sequence[float], other: Sequence[float]) -> float:
-    """Below zero where the sums of `one` are smaller than those of `other`, above where larger; 0 where the 95 %
-    interval of their paired difference holds 0."""
+    """Negative if the sums of `one` are smaller than those of `other`, positive if larger; 0 if the 95 % interval of
+    their paired difference contains 0."""
     _, _, _, interval = summarize(kl_clusters(chosen.units, one, other), "paired_mean")
     return -1.0 if interval.upper < 0 else 1.0 if interval.lower > 0 else 0.0
 

@@ -1,4 +1,4 @@
-"""What each token is part of: a tool call, JSON, or text. Found in the text, carried back to the tokens."""
+"""The kind of each token: part of a tool call, of JSON, or of text. Found in the text and mapped to the tokens."""
 
 import json
 import re
@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 KINDS = ("text", "json", "tool_call")
-"""Names of the kinds by their number; where two apply, the greater number wins."""
+"""Names of the kinds by their number; if two apply, the larger number wins."""
 
 TEXT, JSON, TOOL_CALL = range(len(KINDS))
 
@@ -17,7 +17,7 @@ _TOOL_CALL = re.compile(r"<tool_call>(?:(?!<tool_call>).)*?</tool_call>", re.DOT
 _OPENING = re.compile(r"[{\[]")
 _REPLACEMENT = "\ufffd"
 _LONGEST_CHARACTER = 4
-"""Bytes of a UTF-8 character, so also the most tokens that one valid character can span."""
+"""Bytes of a UTF-8 character, so also the maximum number of tokens in one valid character."""
 
 Span = tuple[int, int]
 
@@ -25,14 +25,14 @@ Span = tuple[int, int]
 def token_kinds(tokenizer: Any, token_ids: Sequence[int]) -> NDArray[np.uint8]:
     """The kind of every token, as an index into `KINDS`: uint8 [T]. For ids that were generated.
 
-    A token is part of what any of its characters is part of.
+    A token has the kind of any of its characters.
     """
     text, spans = decoded_spans(tokenizer, token_ids)
     return _of_tokens(character_kinds(text), spans)
 
 
 def text_kinds(tokenizer: Any, text: str) -> tuple[tuple[int, ...], NDArray[np.uint8]]:
-    """The token ids of a text, special tokens in it read as such and none added, and their kinds: uint8 [T]."""
+    """The token ids of a text, with its special tokens parsed and none added, and their kinds: uint8 [T]."""
     if not getattr(tokenizer, "is_fast", False):
         token_ids = tuple(tokenizer.encode(text, add_special_tokens=False))
         return token_ids, token_kinds(tokenizer, token_ids)
@@ -43,9 +43,8 @@ def text_kinds(tokenizer: Any, text: str) -> tuple[tuple[int, ...], NDArray[np.u
 def character_kinds(text: str) -> NDArray[np.uint8]:
     """The kind of every character: uint8 [len(text)].
 
-    A tool call is all from `<tool_call>` to its `</tool_call>`, tags included, whatever it holds; one that is never
-    closed is none. JSON is every outermost object or array that parses, bare or fenced; what fails to parse may still
-    hold some that does.
+    A tool call is everything from `<tool_call>` to its `</tool_call>`, tags included; an unclosed one does not count.
+    JSON is every outermost object or array that parses, bare or fenced, including those inside text that does not.
     """
     kinds = np.full(len(text), TEXT, dtype=np.uint8)
     for begin, end in json_spans(text):
@@ -56,7 +55,7 @@ def character_kinds(text: str) -> NDArray[np.uint8]:
 
 
 def json_spans(text: str) -> Iterator[Span]:
-    """Where the outermost objects and arrays of RFC 8259 lie (so without NaN and Infinity), in order."""
+    """The spans of the outermost objects and arrays of RFC 8259 (without NaN and Infinity), in order."""
     decoder = json.JSONDecoder(parse_constant=_refuse)
     at = 0
     while (opening := _OPENING.search(text, at)) is not None:
@@ -72,8 +71,8 @@ def json_spans(text: str) -> Iterator[Span]:
 def decoded_spans(tokenizer: Any, token_ids: Sequence[int]) -> tuple[str, list[Span]]:
     """The decoded text and the characters of every token in it, `(begin, end)`.
 
-    Tokens that hold parts of one UTF-8 character all have that character. Decoding goes token by token with a token of
-    context on the left, as decoders that write a leading space want it, so it takes linear time.
+    Tokens that hold parts of one UTF-8 character all map to that character. Decoding goes token by token with one token
+    of context on the left, which decoders with a leading space need, so it takes linear time.
     """
     text, spans = "", list[Span]()
     context, read = 0, 0  # ids[context:read] are decoded already, ids[read:] are not
@@ -99,7 +98,8 @@ def decoded_spans(tokenizer: Any, token_ids: Sequence[int]) -> tuple[str, list[S
 def _pending_spans(offset: int, length: int, whole_characters: Sequence[int]) -> Iterator[Span]:
     """Spans of tokens that were decoded together into `length` characters.
 
-    `whole_characters[i]` is how many were whole after token i; a token ends within the next one unless it is the last.
+    `whole_characters[i]` is the number of complete characters after token i; a token ends within the next one unless it
+    is the last.
     """
     begin = 0
     for position, whole in enumerate(whole_characters, start=1):
@@ -109,7 +109,7 @@ def _pending_spans(offset: int, length: int, whole_characters: Sequence[int]) ->
 
 
 def _of_tokens(kinds: NDArray[np.uint8], spans: Sequence[Span]) -> NDArray[np.uint8]:
-    """The greatest kind among each token's characters; a token without any is text."""
+    """The largest kind among each token's characters; a token without any is text."""
     return np.array([kinds[begin:end].max(initial=TEXT) for begin, end in spans], dtype=np.uint8)
 
 

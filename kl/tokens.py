@@ -1,11 +1,11 @@
-"""Per-token figures on disk: one piece per document as it is compared, one Parquet file per run, and the worst tokens.
+"""Per-token figures on disk: one piece per compared document, one Parquet file per run, and the worst tokens.
 
-A piece is written before its document's outcome reaches history, so whatever a killed run has an outcome for has its
-tokens too. The pieces are merged when a run is summarised; both files are written whole or not at all.
+A piece is written before its document's outcome reaches history, so every outcome of a killed run has its tokens. The
+pieces are merged when a run is summarised; both files are written atomically.
 
 Float columns are float32: their relative error is at most 6e-8 (half a unit in the last of 24 bits), six orders below
-the sampling error of any figure made of them, and a divergence that float64 holds above zero stays above it down to
-1e-45. The sums over documents that criteria are judged on are made from float64 before that.
+the sampling error of any figure made from them, and a divergence that is positive in float64 stays positive down to
+1e-45. The sums over documents for criteria are computed in float64 before that.
 """
 
 import shutil
@@ -25,16 +25,16 @@ FIGURES = ("forward_kl", "reverse_kl", "reference_entropy", "reference_logprob",
 
 
 class TokensLostError(Exception):
-    """A document has an outcome in history, but its tokens are not where they were kept."""
+    """A document has an outcome in history, but its tokens are missing."""
 
 
 def schema() -> pa.Schema:
     """The columns of a tokens file; one row per scored token, documents one after the other.
 
-    `item_key` is that of the document's outcome in history; `index` is the token's place in its document, `position`
-    how many tokens to the left of it were seen when it was predicted (smaller than `index` where a document is longer
-    than the context); `label` is its token id; `top1_rank` how many tokens the branch held likelier than the
-    reference's likeliest.
+    `item_key` is that of the document's outcome in history; `index` is the token's index in its document, `position`
+    the number of tokens to the left that the model saw (smaller than `index` if a document exceeds the context);
+    `label` is its token id; `top1_rank` is the number of tokens more likely under the branch than the reference's most
+    likely one.
     """
     names = pa.dictionary(pa.int32(), pa.string())
     return pa.schema(
@@ -75,14 +75,14 @@ def document_table(
 
 
 class TokenStore:
-    """The tokens of one run, in a folder of its own."""
+    """The tokens of one run, in a separate folder."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
     @property
     def merged(self) -> Path:
-        """The run's Parquet file, once it has been summarised."""
+        """The run's Parquet file, once the run is summarised."""
         return self.folder / TOKENS
 
     @property
@@ -90,7 +90,7 @@ class TokenStore:
         return self.folder / "pieces"
 
     def add(self, item_key: str, table: pa.Table) -> None:
-        """Keep one document's tokens; what was kept of it before is replaced."""
+        """Store one document's tokens, replacing an earlier version."""
         self._pieces.mkdir(parents=True, exist_ok=True)
         path = self._pieces / f"{item_key}.arrow"
         with (
@@ -101,12 +101,12 @@ class TokenStore:
             writer.write_table(table)
 
     def merge(self, item_keys: Iterable[str]) -> pa.Table:
-        """All tokens of these documents, written as one Parquet file in their order; the pieces are removed after that.
+        """All tokens of these documents, written as one Parquet file in their order; the pieces are then removed.
 
-        A merge that was killed is done again, and one that was finished takes in what came later.
+        A killed merge is repeated, and a finished one adds later pieces.
 
         Raises:
-            TokensLostError: a document's tokens are gone.
+            TokensLostError: a document's tokens are missing.
         """
         pieces = {path.stem: path for path in sorted(self._pieces.glob("*.arrow"))}
         known = _by_item(read_tokens(self.merged)) if self.merged.exists() else {}
@@ -127,7 +127,7 @@ class TokenStore:
 
 
 def read_tokens(path: Path) -> pa.Table:
-    """A run's tokens, as `schema` says."""
+    """A run's tokens, in `schema`."""
     table: pa.Table = pq.read_table(path).cast(schema())
     return table
 
@@ -139,7 +139,7 @@ def _read_piece(path: Path) -> pa.Table:
 
 
 def _by_item(table: pa.Table) -> dict[str, pa.Table]:
-    """Runs of equal `item_key`, each a table of its own."""
+    """Consecutive rows of equal `item_key`, each as a table."""
     if not len(table):
         return {}
     column = table["item_key"].combine_chunks()
@@ -161,10 +161,10 @@ def worst_tokens(
     tokenizer: Any,
     likeliest: Mapping[str, Mapping[str, Sequence[Any]]],
 ) -> list[WorstToken]:
-    """The `COUNT` rows of a tokens table with the greatest KL(p || q), worst first.
+    """The `COUNT` rows of a tokens table with the largest KL(p || q), worst first.
 
-    `token_ids` are each document's by its item key; what is around a token is cut at the document's ends. `likeliest`
-    says by item key and index what `Scorer.likeliest` says of a token; it need not hold every one.
+    `token_ids` are each document's by its item key; the context around a token is cut at the document's ends.
+    `likeliest` holds the result of `Scorer.likeliest` by item key and index; it may be incomplete.
     """
     divergence = table["forward_kl"].to_numpy().astype(np.float64)
     ranked = np.where(np.isnan(divergence), np.inf, divergence)

@@ -1,1 +1,1 @@
-"""The corpora that the shipped suites bring, as plans: what is frozen from where."""
+"""The corpora of the shipped suites as plans: the sources from which each is frozen."""
