@@ -1,10 +1,10 @@
-"""The contract between a probe and a run: what a probe plans, digests, compares and summarises; where it reports.
+"""The contract between a probe and a run: a probe plans, digests, compares and summarises; also its output sinks.
 
-A probe lists work items (the same for reference and branch), reduces the reference's results to a digest that is kept
+A probe lists work items (the same for reference and branch), reduces the reference's results to a digest that is stored
 and reused, compares the branch's results with that digest one item at a time, and summarises outcomes as measurements.
-All three steps are pure, so a killed run resumes from the outcomes already in history.
+All these steps are pure, so a killed run resumes from the outcomes already in history.
 
-To write one: derive from `Probe` and implement its four abstract methods; everything else has a default that works.
+To write one: derive from `Probe` and implement its four abstract methods; everything else has a working default.
 """
 
 from abc import ABC, abstractmethod
@@ -24,12 +24,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class WorkItem:
-    """One item: what must be scored and generated before it can be judged. `key` is a content hash of what is asked.
+    """One item: its requests to score and generate. `key` is a content hash of the requests.
 
-    Items are asked stage by stage, in the order in which a probe plans its stages, and within a stage in rounds, those
-    of `block` n in round n, until the `task` they belong to is settled. Requests of different stages, tasks or blocks
-    never share a batch, so no number depends on where the asking stopped. One without requests cannot be asked; its
-    probe says why.
+    Items are evaluated stage by stage, in the order in which a probe plans its stages, and within a stage in rounds,
+    those of `block` n in round n, until their `task` is resolved. Requests of different stages, tasks or blocks never
+    share a batch, so no number depends on where the evaluation stopped. An item without requests cannot be evaluated;
+    its probe gives the reason.
     """
 
     key: str
@@ -41,7 +41,7 @@ class WorkItem:
 
     @property
     def tokens(self) -> int:
-        """Tokens that are read for it, and at most generated."""
+        """Its prompt tokens, and the maximum of generated tokens."""
         written = sum(len(request.token_ids) + request.max_new_tokens for request in self.generations)
         return written + sum(len(request.token_ids) for request in self.scores)
 
@@ -55,13 +55,13 @@ class ItemResults:
 
     @property
     def seconds(self) -> float:
-        """What the engine took for them all."""
+        """The engine's time for all of them."""
         results: list[Scored | Generated] = [*self.scored.values(), *self.generated.values()]
         return sum(result.seconds for result in results)
 
     @property
     def repeated_seconds(self) -> float:
-        """What the engine took, beside that, for requests in their batches whose results were known before."""
+        """The engine's additional time for requests in their batches whose results were already known."""
         results: list[Scored | Generated] = [*self.scored.values(), *self.generated.values()]
         return sum(result.repeated_seconds for result in results)
 
@@ -74,7 +74,7 @@ class ItemResults:
 
 @dataclass(frozen=True)
 class Digest:
-    """What is kept of one deployment's results for one item: JSON values, and tensors where a probe needs them."""
+    """The stored part of one deployment's results for one item: JSON values, and tensors if a probe needs them."""
 
     values: dict[str, Any] = field(default_factory=dict)
     tensors: "dict[str, torch.Tensor]" = field(default_factory=dict)
@@ -82,18 +82,18 @@ class Digest:
 
 
 Captures = Mapping[ProbeName, Mapping[str, Digest]]
-"""What is captured of the reference, by probe and item key."""
+"""The captured digests of the reference, by probe and item key."""
 
 Kind = Literal["hidden-states", "answers"]
-"""What a capture keeps of each item: final hidden states under one shared head, from which logits of the whole
+"""The contents of a capture per item: final hidden states with one shared head, from which logits of the whole
 vocabulary are rebuilt, or a short digest of the answers."""
 
 
 @dataclass(frozen=True)
 class FollowUp:
-    """What is requested about one item once the reference has answered it.
+    """Further requests about one item after the reference has answered it.
 
-    `scores` is requested of both deployments; `repeats` of the reference alone: the same question in other batches.
+    `scores` is requested from both deployments; `repeats` only from the reference: the same question in other batches.
     """
 
     scores: tuple[ScoreRequest, ...] = ()
@@ -102,11 +102,11 @@ class FollowUp:
 
 @dataclass(frozen=True)
 class OwnPrompts:
-    """The items as a branch gets them whose chat template is not the reference's; their keys are what they were.
+    """The items for a branch whose chat template differs from the reference's; their keys are unchanged.
 
-    Of `prompts` that a template writes, `differing` have other token ids than the reference's, and `unwritten` are
-    those that the branch's template does not write: they have no requests. `first` names the first that differs, with
-    the reference's text and the branch's.
+    Of the `prompts` rendered by a template, `differing` have other token ids than the reference's, and `unwritten` are
+    those that the branch's template does not render: they have no requests. `first` is the first difference, with the
+    reference's text and the branch's.
     """
 
     items: Sequence[WorkItem]
@@ -117,29 +117,29 @@ class OwnPrompts:
 
 
 class Probe(ABC):
-    """One way of judging a branch against its reference.
+    """One method of judging a branch against its reference.
 
-    A subclass sets `name` and `suite_sha256`, the content hash of everything that it evaluates and of how it reads the
-    answers, and implements `plan`, `digest`, `compare` and `summarize`.
+    A subclass sets `name` and `suite_sha256`, the content hash of its items and of its rules for reading answers, and
+    implements `plan`, `digest`, `compare` and `summarize`.
     """
 
     name: ProbeName
     suite_sha256: str
     suite_fields: Mapping[str, str] = {}
-    """What `suite_sha256` is made of, so that a refusal can name what differs: hashes, or numbers as text, by name;
-    empty text where there is none of it."""
+    """The inputs of `suite_sha256`, so that a refusal can name the difference: hashes, or numbers as text, by name;
+    empty text for a missing one."""
 
     measured_on: Mapping[str, MeasuredOn] = {}
-    """What the figures of each slice are measured on, where the probe knows it better than its request."""
+    """The evaluated data of each slice, if the probe knows it better than its request."""
 
     not_judged: Sequence[str] = ()
-    """For people: what is left out because of the models' chat template, and why."""
+    """For people: items left out because of the models' chat template, with the reason."""
 
     kind: ClassVar[Kind] = "answers"
     follows_up: ClassVar[bool] = False
-    """Whether the class has a `follow_up` of its own. Where not, no digest is read for it."""
+    """Whether the class implements `follow_up`. If not, no digest is read for it."""
     does_without_scores: ClassVar[bool] = False
-    """Whether an item that is answered is judged without its scores too, and only less is known of it."""
+    """Whether an answered item is judged even without its scores, with less detail."""
 
     def __init_subclass__(cls, **keywords: Any) -> None:
         super().__init_subclass__(**keywords)
@@ -147,11 +147,11 @@ class Probe(ABC):
 
     @abstractmethod
     def plan(self, tokenizer: Any) -> Sequence[WorkItem]:
-        """Everything that is evaluated, tokenized as the reference's tokenizer does."""
+        """All items, tokenized by the reference's tokenizer."""
 
     @abstractmethod
     def digest(self, engine: Engine, item: WorkItem, results: ItemResults) -> Digest:
-        """Reduce the reference's results to what is kept. Errors are never passed here."""
+        """Reduce the reference's results to the stored digest. Errors are never passed here."""
 
     @abstractmethod
     def compare(self, engine: Engine, item: WorkItem, results: ItemResults, reference: Digest) -> Sequence[ItemOutcome]:
@@ -162,91 +162,91 @@ class Probe(ABC):
         """Measurements over all outcomes of this probe, with intervals and counts."""
 
     def declared(self) -> Sequence[DeclaredFigure] | None:
-        """What `summarize` yields once all is evaluated without an error; after `plan` with every count known.
+        """The figures that `summarize` yields if everything is evaluated without error; after `plan` with all counts.
 
-        None where the probe cannot say: then no policy is refused for it beforehand.
+        None if the probe does not know: then no policy is refused in advance because of it.
         """
         return None
 
     def answered_first(self, items: Sequence[WorkItem]) -> Sequence[WorkItem]:
-        """Which of these items of one stage the reference answers before the branch is asked any of them: all of them.
+        """The items of one stage that the reference answers before the branch is evaluated on any: all of them.
 
-        A probe may name fewer, in whole blocks: then the reference answers the others as the branch comes to them.
+        A probe may return fewer, in whole blocks: the reference then answers the others when the branch reaches them.
         """
         return items
 
     def know_reference(self, items: Sequence[WorkItem], digests: Mapping[str, Digest]) -> Sequence[WorkItem]:
-        """Receive the reference's digests by item key of all that `answered_first` names of the stages begun so far;
-        called as a stage begins, before the branch is asked any of it.
+        """Receive the reference's digests, by item key, of everything in `answered_first` for the stages begun so far;
+        called as a stage begins, before the branch is evaluated on it.
 
-        Returns the same items; their blocks may be laid out anew by what the reference answered, and by nothing else.
-        A digest with an error is one of an item that the reference could not be measured on.
+        Returns the same items; their blocks may be rearranged by the reference's answers, and by nothing else. A digest
+        with an error belongs to an item on which the reference was not measured.
         """
         return items
 
     def in_own_template(self, items: Sequence[WorkItem], tokenizer: Any) -> OwnPrompts:
-        """The items as the branch gets them, their prompts written by `tokenizer`, its own.
+        """The items for the branch, with prompts rendered by `tokenizer`, its own.
 
-        As they are where no template writes them: texts, and the reference's own answers, are scored on the same
-        token ids. An item that either template does not write is errored in `compare`, never wrong.
+        Items without a template are unchanged: texts, and the reference's own answers, are scored on the same token
+        ids. An item that either template does not render is errored in `compare`, never wrong.
         """
         return OwnPrompts(items)
 
     def look(self, outcomes: Sequence[ItemOutcome], keys: Collection[str]) -> Sequence[Measurement]:
-        """The measurements of those keys from the outcomes so far; keys that have none yet are left out."""
+        """The measurements with those keys from the outcomes so far; keys without a measurement yet are left out."""
         return ()
 
     def tasks_of(self, key: str) -> frozenset[str]:
-        """The tasks whose items that measurement is taken from, which a clear result may end early; none by default."""
+        """The tasks whose items that measurement uses, which a clear result may end early; none by default."""
         return frozenset()
 
     def lossless(self, item: WorkItem, reference: Digest) -> ItemOutcome | None:
-        """The outcome of an item to which the branch answers just what the reference answered; None where unknown."""
+        """The outcome of an item if the branch answered exactly like the reference; None if unknown."""
         return None
 
     def follow_up(self, item: WorkItem, first: Digest) -> FollowUp:
-        """More requests about an item, from the item and the reference's first digest alone."""
+        """Further requests about an item, determined by the item and the reference's first digest alone."""
         return FollowUp()
 
     def digest_follow_up(self, engine: Engine, item: WorkItem, first: Digest, results: ItemResults) -> Digest:
-        """Reduce the reference's results of a follow-up; its values and tensors have names of their own.
+        """Reduce the reference's results of a follow-up; its values and tensors have distinct names.
 
-        `compare` receives both digests as one.
+        `compare` receives both digests merged.
         """
         raise NotImplementedError(f"the {self.name} probe requests follow-ups and does not digest them")
 
     def doubtful(self, outcomes: Sequence[ItemOutcome]) -> Sequence[WorkItem]:
-        """Grave outcomes that count only when the branch shows them in other batches too: what to request again.
+        """Severe outcomes that count only if the branch repeats them in other batches: the items to request again.
 
-        By the keys of their items; nothing that was confirmed or refuted before.
+        Identified by their items' keys; outcomes already confirmed or refuted are not repeated.
         """
         return ()
 
     def confirmed(self, item: WorkItem, results: ItemResults, outcome: ItemOutcome) -> ItemOutcome:
-        """The outcome, with what the branch answered in the other batch."""
+        """The outcome, with the branch's answer in the other batch."""
         return outcome
 
     def reference_repeats(self, outcomes: Sequence[ItemOutcome]) -> tuple[int, int]:
-        """Of the reference's repeated answers, how many have another score than the first, and how many there are."""
+        """The number of the reference's repeated answers with another score than the first, and their total."""
         return 0, 0
 
     def shared_tensors(self, engine: Engine) -> "dict[str, torch.Tensor]":
-        """Tensors that all digests of the reference share (its head, say): kept once, present in every digest."""
+        """Tensors that all digests of the reference share (such as its head): stored once, present in every digest."""
         return {}
 
     def keep_in(self, folder: Path) -> None:  # noqa: B027 - most probes keep no files
-        """Receive the folder for files of this run before anything is compared; a resumed run names the same again."""
+        """Receive the folder for files of this run before any comparison; a resumed run passes the same one."""
 
     def part_of(self, key: str) -> str:
-        """The field of `suite_fields` for the part of the suite which that item belongs to; empty without parts.
+        """The field of `suite_fields` for the item's part of the suite; empty without parts.
 
-        Parts are evaluated apart: what one's items are answered does not depend on the others.
+        Parts are evaluated separately: answers in one do not depend on the others.
         """
         return ""
 
 
 class Sink:
-    """Where outcomes, measurements and failures go at once. This one keeps nothing."""
+    """Receives outcomes, measurements and failures immediately. This one discards them."""
 
     def add_items(self, outcomes: Sequence[ItemOutcome]) -> None:
         """Outcomes of one or more items."""
@@ -255,15 +255,15 @@ class Sink:
         """One figure; a later one of the same key replaces it."""
 
     def add_failure(self, failure: ProbeFailure) -> None:
-        """Why a probe, or a part of it, was not measured."""
+        """Why a probe, or part of it, was not measured."""
 
     def known_items(self) -> Sequence[ItemOutcome]:
-        """Outcomes already written, when a run is resumed."""
+        """Outcomes already written, if a run is resumed."""
         return ()
 
 
 class Progress:
-    """What a run reports while it works. This one is silent; override what is to be shown."""
+    """A run's progress reports. This one is silent; override the methods to show."""
 
     def stage(self, title: str, total: int) -> None:
         """A stage of `total` items begins."""
@@ -272,26 +272,26 @@ class Progress:
         """`count` items of the current stage are done."""
 
     def expect(self, task: str, tokens: int) -> None:
-        """So many more tokens of a task are ahead in this stage."""
+        """That many more tokens of a task are expected in this stage."""
 
     def worked(self, task: str, tokens: int, seconds: float) -> None:
-        """So many of them are done, in so many seconds of the engine's work."""
+        """That many of them are done, in that many seconds of the engine's work."""
 
     def dropped(self, task: str, tokens: int) -> None:
-        """So many of them need not be evaluated after all."""
+        """That many of them no longer need to be evaluated."""
 
     def within(self, what: str, done: int, total: int) -> None:
-        """So many steps are done of something that all items wait for, such as the layers of a pass."""
+        """Progress of a step that all items wait for, such as the layers of a pass."""
 
     def note(self, sentence: str) -> None:
-        """What a person should know of how the work is done."""
+        """A note for a person on how the work is done."""
 
     def retried(self, count: int, error: str) -> None:
-        """So many requests errored, one of them with these words, and are requested again."""
+        """`count` requests errored, one of them with this message, and are requested again."""
 
 
 class Within(Progress):
-    """Tells of stages as steps of the stage that `progress` is in, which waits for them."""
+    """Reports stages as steps of the current stage of `progress`, which waits for them."""
 
     def __init__(self, progress: Progress) -> None:
         self._progress = progress
@@ -319,9 +319,9 @@ class Within(Progress):
 
 
 def in_group(item: WorkItem, probe: str) -> WorkItem:
-    """The item with its requests kept apart from other probes', stages', tasks' and blocks'; a probe may part further.
+    """The item with requests separated from other probes', stages', tasks' and blocks'; a probe may separate further.
 
-    So one probe alone gives what it gives among others, and one block what it gives among all.
+    So a probe gives the same results alone and among others, and a block the same alone and among all.
     """
     group = _below(probe, item.stage)
     group = f"{group}/{item.task}/{item.block}" if item.task else group
@@ -333,7 +333,7 @@ def in_group(item: WorkItem, probe: str) -> WorkItem:
 
 
 def in_block(item: WorkItem, block: int, probe: str) -> WorkItem:
-    """An item that `in_group` kept apart, laid into another block: its requests go with the others of that block."""
+    """An item from `in_group`, moved to another block: its requests are batched with that block's."""
     if item.block == block:
         return item
     stem = f"{_below(probe, item.stage)}/{item.task}"

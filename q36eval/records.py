@@ -1,7 +1,7 @@
-"""The records that pass between probes, history, gate and reports.
+"""The records passed between probes, history, gate and reports.
 
-Everything here is immutable, typed, free of I/O and of torch, and survives a round trip through JSON
-(NaN and infinities are written as strings).
+All are immutable, typed, free of I/O and torch, and survive a round trip through JSON (NaN and infinities are written
+as strings).
 """
 
 import re
@@ -15,27 +15,27 @@ _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 class Record(BaseModel):
-    """Base of all records: frozen, unknown fields refused, non-finite floats kept as strings in JSON."""
+    """Base of all records: frozen, unknown fields refused, non-finite floats written as strings in JSON."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="strings")
 
 
 def branch_title(family: str, branch: str) -> str:
-    """A branch as it is called wherever no family is named: `FAMILY/BRANCH`, `ORG/NAME@REVISION`, or a folder's
+    """A branch's full name, for use where no family is named: `FAMILY/BRANCH`, `ORG/NAME@REVISION`, or a folder's
     absolute path."""
     return branch if "/" in branch else f"{family}/{branch}"
 
 
 class Reason(NamedTuple):
-    """Why something was judged so, or not at all."""
+    """Why a result is as it is, or missing."""
 
     code: str
-    """The kind of reason, in kebab-case. It stays where the text is reworded."""
+    """The kind of reason, in kebab-case. It stays when the text is reworded."""
     text: str
 
 
 class ProbeName(StrEnum):
-    """One way of judging a branch."""
+    """One method of judging a branch."""
 
     WEIGHTS = "weights"
     KL = "kl"
@@ -45,33 +45,33 @@ class ProbeName(StrEnum):
 
 
 class Lane(StrEnum):
-    """A kind of use that is judged apart."""
+    """A kind of use that is judged separately."""
 
     STRUCTURED = "structured"
     FREEFORM = "freeform"
 
 
 class Verdict(StrEnum):
-    """The gate's answer per lane and overall; NOT_JUDGED is a lane's alone."""
+    """The gate's verdict per lane and overall; only a lane can be NOT_JUDGED."""
 
     PASS = "PASS"
     FAIL = "FAIL"
     INCONCLUSIVE = "INCONCLUSIVE"
     NOT_JUDGED = "NOT_JUDGED"
-    """The reference cannot do the task, so that no comparison shows anything."""
+    """The reference cannot do the task, so no comparison is evidence."""
 
 
 class Direction(StrEnum):
-    """Which way a metric is better."""
+    """The direction in which a metric improves."""
 
     LOWER_IS_BETTER = "lower_is_better"
     HIGHER_IS_BETTER = "higher_is_better"
 
 
 class Counts(Record):
-    """How many items a figure rests on. `total = scored + errored + unreadable`.
+    """The number of items behind a figure. `total = scored + errored + unreadable`.
 
-    `errored`: the engine gave no answer. `unreadable`: both sides answered, and a checker could not tell what one says.
+    `errored`: the engine gave no answer. `unreadable`: both sides answered, and a checker could not read one of them.
     """
 
     total: int = Field(ge=0)
@@ -88,7 +88,7 @@ class Counts(Record):
 
 
 class Interval(Record):
-    """An interval whose two bounds each hold one-sided at confidence `(1 + level) / 2`."""
+    """An interval whose two bounds are each one-sided at confidence `(1 + level) / 2`."""
 
     lower: float
     upper: float
@@ -97,11 +97,11 @@ class Interval(Record):
 
 
 class Tail(Record):
-    """Evidence on one quantile: how many units of each cluster exceed each of a ladder of thresholds.
+    """Evidence on one quantile: the number of units of each cluster above each threshold of a ladder.
 
     `quantile` is in (0, 1). `thresholds` ascend; `above[k][c]` counts the units of cluster c with a value greater than
-    `thresholds[k]`. That the quantile lies above a threshold means that more than 1 - quantile of all units do, so that
-    a test of a quantile is a test of a share (Woodruff 1952). A unit whose value is no number lies above them all.
+    `thresholds[k]`. The quantile is above a threshold exactly if more than 1 - quantile of all units are, so a test of
+    a quantile is a test of a share (Woodruff 1952). A unit with a NaN value counts as above all thresholds.
     """
 
     quantile: float = Field(gt=0, lt=1)
@@ -116,11 +116,11 @@ class Tail(Record):
 
 
 class PlannedClusters(Record):
-    """Clusters as they were planned, known before any answer of the branch.
+    """The planned clusters, known before any answer of the branch.
 
-    How many, their `units`, the sum of the `squares` of their sizes, the units beyond `Schedule.largest`, which bets
-    leave out (`cut`), and, where it is known, how many units the reference gets `right`, by the share of those that it
-    answered before the branch was asked.
+    Their number, their `units`, the sum of the `squares` of their sizes, the units beyond `Schedule.largest`, which
+    bets omit (`cut`), and, if known, the number of units that the reference gets `right`, estimated from the share of
+    those that it answered before the branch.
     """
 
     clusters: int = Field(ge=1)
@@ -131,23 +131,23 @@ class PlannedClusters(Record):
 
 
 class Schedule(Record):
-    """How evidence was laid out before any answer of the branch was seen, where a test may stop after every block.
+    """The layout of evidence, fixed before any answer of the branch, for tests that may stop after every block.
 
-    `blocks` numbers the block that each cluster was asked in, ascending in the order of asking; a cluster lies within
-    one block. `largest` is the size of the largest cluster that bets allow for (`stats.planned_largest` of the sizes of
-    all clusters planned, asked or not): larger ones weigh as much as it. `planned` is the planned end, by family of
-    items ("" without families); None where it is not known, and bets alone decide.
+    `blocks` is each cluster's block number, ascending in the order of evaluation; a cluster is within one block.
+    `largest` is the maximum cluster size for bets (`stats.planned_largest` of the sizes of all planned clusters):
+    larger ones are weighted like it. `planned` is the planned end, by family of items ("" without families); None if
+    unknown, and then only bets decide.
 
-    Where items are drawn by what the reference's margin says of them, `last_bet` is the last block that is bet on: in
-    every block up to it each stratum has the same number of clusters, `weights` say what a unit of each cluster counts
-    there (its stratum's share of the population over that of the draws), `first` is what was planned up to that block,
-    with sizes weighted, and `expected_changes` are the changed answers per unit that were assumed of each cluster.
+    If items are drawn by the reference's margin, `last_bet` is the last block with bets: in every block up to it each
+    stratum has the same number of clusters. `weights` are the weights of a unit in each of these clusters (its
+    stratum's share of the population over its share of the draws), `first` is the plan up to that block with weighted
+    sizes, and `expected_changes` are the assumed changed answers per unit of each cluster.
     """
 
     largest: int | float = Field(gt=0)
     blocks: tuple[int, ...]
     planned: dict[str, PlannedClusters] | None = None
-    partial: bool = False  # in the histories of runs that recorded it
+    partial: bool = False  # only in the histories of runs that recorded it
     last_bet: int | None = None
     weights: tuple[float, ...] | None = None
     first: dict[str, PlannedClusters] | None = None
@@ -166,20 +166,19 @@ PER_CLUSTER = ("units", "branch", "reference", "errored", "unreadable", "strata"
 
 
 class Clusters(Record):
-    """Sums per independent cluster (document, passage, template draw), the evidence a criterion is tested on.
+    """Sums per independent cluster (document, passage, template draw), the evidence for testing a criterion.
 
-    Each tuple has one entry per cluster. `units` counts what the mean is taken over (tokens or items) and excludes
-    errored ones; `branch` and `reference` are the sums of the per-unit values under each deployment (`reference` is
-    None where the value is itself a comparison, as a divergence is); `errored` counts units that gave no value, and
-    `unreadable` those of them whose answers could not be read (None: of none that is so).
-    `bounds` are the least and greatest possible per-unit values, or None when unbounded. Only figures of earlier
-    versions have `strata`; `tail` is there where a quantile is judged: then `branch` counts the
-    units above its estimate. `names` are the clusters' own, alike in every run that asks the same: by them two runs
-    pair, and a waiver finds the canary it excuses. `schedule` is there where asking may stop early: what decides must
-    then be known beforehand. Without it everything was asked, and one look is taken. `families` name the family of
-    items that each cluster belongs to, as `FamilyCompetence.name` does: of a family that the reference cannot do, a
-    policy leaves all clusters out, never some of them (`of_families`). `weights` say what a unit of each cluster
-    counts, where strata were drawn at unequal shares and not all that was planned was asked; None counts all alike.
+    Each tuple has one entry per cluster. `units` counts the units of the mean (tokens or items) without errored ones;
+    `branch` and `reference` are the sums of the per-unit values under each deployment (`reference` is None if the value
+    is itself a comparison, such as a divergence); `errored` counts units without a value, and `unreadable` those of
+    them with unreadable answers (None: none in any cluster). `bounds` are the smallest and largest possible per-unit
+    values, or None if unbounded. Only figures of earlier versions have `strata`; `tail` is set for quantiles: `branch`
+    then counts the units above its estimate. `names` identify the clusters and are identical in every run over the same
+    items: they pair two runs, and a waiver finds its canary by them. `schedule` is set if the evaluation may stop
+    early: the deciding parameters are then fixed in advance. Without it everything was evaluated, with one look.
+    `families` name the family of each cluster's items, as in `FamilyCompetence.name`: a policy leaves out all clusters
+    of a family that the reference cannot do, never some of them (`of_families`). `weights` are the weights of a unit in
+    each cluster, if strata were drawn at unequal shares and the plan was not completed; None means equal weights.
     """
 
     units: tuple[int, ...]
@@ -208,7 +207,7 @@ class Clusters(Record):
         return self
 
     def __hash__(self) -> int:
-        """Of what tells one from another; a schedule holds mappings, which have none."""
+        """Hashes the identifying fields; a schedule contains mappings, which are unhashable."""
         return hash((self.units, self.branch, self.reference, self.errored))
 
     def counts(self) -> Counts:
@@ -217,17 +216,17 @@ class Clusters(Record):
         return Counts(total=scored + without, scored=scored, errored=without - unreadable, unreadable=unreadable)
 
     def of_families(self, kept: Collection[str]) -> "Clusters":
-        """The clusters of those families alone, and the plan of them alone.
+        """The clusters of those families, with their part of the plan.
 
         Raises:
-            ValueError: the clusters do not say which family they belong to.
+            ValueError: the clusters do not record their families.
         """
         if self.families is None:
             raise ValueError("these clusters do not say which family of items they belong to")
         return self.of_rows([row for row, family in enumerate(self.families) if family in kept], kept)
 
     def of_rows(self, rows: Sequence[int], families: Collection[str] = ("",)) -> "Clusters":
-        """Some of the clusters; `families` are those of which the plan remains."""
+        """Some of the clusters; the plan keeps only `families`."""
         update: dict[str, Any] = {
             name: tuple(column[row] for row in rows)
             for name in PER_CLUSTER
@@ -255,12 +254,12 @@ def _schedule_of(schedule: Schedule, rows: Sequence[int], kept: Collection[str])
 
 
 class FamilyCompetence(Record):
-    """What the reference can do of one family of items: a canary, a task, a task at a length.
+    """The reference's competence on one family of items: a canary, a task, or a task at a length.
 
-    Counted over the `items` that the reference answers before the branch is asked. An item is `informative` where the
-    reference answers it right within its budget, so that a worse branch could lose it. `causes` says of the others why
-    they are not, by cause ("cut_off", "errored", "wrong"); they add up to `items - informative`. `chance` is the share
-    of items that guessing gets right, 0 where answers are free. Where `items` are a sample, `planned` says of how many.
+    Counted over the `items` that the reference answers before the branch. An item is `informative` if the reference
+    answers it right within its budget, so that a worse branch could lose it. `causes` counts the others by cause
+    ("cut_off", "errored", "wrong"); they add up to `items - informative`. `chance` is the share of items that guessing
+    gets right, 0 for free answers. If `items` are a sample, `planned` is the full number.
     """
 
     name: str
@@ -272,7 +271,7 @@ class FamilyCompetence(Record):
 
     @property
     def weight(self) -> int:
-        """How many items it has among all that are planned."""
+        """The number of its planned items."""
         return self.items if self.planned is None else self.planned
 
     @model_validator(mode="after")
@@ -283,9 +282,9 @@ class FamilyCompetence(Record):
 
 
 class FailureCauses(Record):
-    """Why answers are not right, by cause and side: how many of the items that a figure rests on.
+    """Why answers are not right, by cause and side: the number of items behind a figure with each cause.
 
-    `unread` names some that a checker could not read, and why, so that a person can.
+    `unread` names some items that a checker could not read, with the reason, for a person to read.
     """
 
     branch: dict[str, int] = Field(default_factory=dict)
@@ -311,26 +310,26 @@ Estimator = Literal[
 class Measurement(Record):
     """One figure with unit, direction, interval and counts.
 
-    `estimator` says what `value`, `effect` and `effect_interval` are:
+    `estimator` defines `value`, `effect` and `effect_interval`:
 
     - `census`: everything was counted, nothing sampled; `effect = value`, a degenerate interval.
     - `mean`: `value` is the ratio mean over clusters, `effect = value`.
     - `paired_mean`: `value` and `reference_value` are means, `effect = value - reference_value`, paired by cluster.
-    - `paired_proportions`: the same of items that are each 0 or 1 on both sides and clusters of their own, asked at one
-      look: the interval is exact. Where they are not, it falls back to `paired_mean`'s and its method says why.
-    - `ratio`: clusters hold sums of an unbounded value that is positive on average; `value` and `reference_value` are
-      means, `effect = value / reference_value` (1 = no change), NaN where the reference's mean is not positive.
+    - `paired_proportions`: the same for items that are each 0 or 1 on both sides and each a cluster, evaluated with one
+      look: the interval is exact. Otherwise it falls back to `paired_mean`'s, and its method gives the reason.
+    - `ratio`: clusters hold sums of an unbounded value with a positive mean; `value` and `reference_value` are
+      means, `effect = value / reference_value` (1 = no change), NaN if the reference's mean is not positive.
     - `perplexity`: clusters hold negative log-likelihoods in nats; `value` and `reference_value` are perplexities,
       `effect = value / reference_value` (a ratio; 1 = no change).
-    - `stratified_mean`, `root_mean_square`: of earlier versions; nothing judges them.
-    - `quantile`: `value` is the least value that at least that share of the units does not exceed; `effect = value`.
-    - `maximum`: clusters hold each one's greatest value; `value` is the greatest seen, `effect = value`. It bounds the
+    - `stratified_mean`, `root_mean_square`: from earlier versions; nothing judges them.
+    - `quantile`: `value` is the smallest value not exceeded by at least that share of the units; `effect = value`.
+    - `maximum`: clusters hold each one's largest value; `value` is the largest seen, `effect = value`. It bounds the
       population's from below only.
     - `derived`: computed from another measurement of the run, which is the one to judge; no clusters, `effect = value`.
 
-    `value_interval` is that of the branch's own `value`, where it was asked for: "0 of 200" is no proof of 0.
-    `competence` says of every family of items behind a paired figure what the reference can do of it, and `causes` why
-    answers of either side are not right; None where the figure has no right and wrong answers.
+    `value_interval` is the interval of the branch's own `value`, if requested: "0 of 200" does not prove 0.
+    `competence` gives the reference's competence on every family of items behind a paired figure, and `causes` why
+    answers of either side are not right; None if the figure has no right and wrong answers.
     """
 
     probe: ProbeName
@@ -357,17 +356,17 @@ class Measurement(Record):
 
     @property
     def laid_out(self) -> bool:
-        """Whether its items were laid out in blocks, so that it may be tested after every one of them."""
+        """Whether its items were laid out in blocks, so that it may be tested after each."""
         return self.clusters is not None and self.clusters.schedule is not None
 
 
 class Answer(Record):
-    """What one deployment answered to one item. `score is None` means errored, unreadable or not scored, never wrong.
+    """One deployment's answer to one item. `score is None` means errored, unreadable or not scored, never wrong.
 
-    `unreadable` says why a checker could not tell what the answer says: the engine did its work, so that nothing is
-    asked again.
+    `unreadable` is the reason why a checker could not read the answer: the engine worked, so nothing is repeated.
 
-    Lone surrogates, which no UTF-8 holds and a server's JSON may, become U+FFFD: nothing could be written of them.
+    Lone surrogates, which a server's JSON may contain but UTF-8 cannot, become U+FFFD, so that everything can be
+    written.
     """
 
     score: float | None
@@ -389,7 +388,7 @@ class Answer(Record):
 
 
 def _without_surrogates(value: object) -> object:
-    """The same JSON value with U+FFFD for lone surrogates, in keys too."""
+    """The same JSON value with U+FFFD for lone surrogates, in keys, too."""
     if isinstance(value, str):
         return _SURROGATE.sub("\N{REPLACEMENT CHARACTER}", value)
     if isinstance(value, dict):
@@ -398,7 +397,7 @@ def _without_surrogates(value: object) -> object:
 
 
 class ItemOutcome(Record):
-    """One item asked of both deployments. `item_key` is the content hash of what was asked."""
+    """One item evaluated on both deployments. `item_key` is the content hash of the request."""
 
     probe: ProbeName
     group: str
@@ -415,7 +414,7 @@ class ItemOutcome(Record):
     def flip(self) -> Literal["regression", "improvement"] | None:
         """Regression: full marks (score 1) under the reference and fewer (0 to below 1) under the branch.
 
-        Improvement: the reverse. One partial score to another is no flip: neither answer was right.
+        Improvement: the reverse. A change between partial scores is not a flip: neither answer was right.
         """
         reference, branch = self.reference.score, self.branch.score
         if reference is None or branch is None:
@@ -426,8 +425,8 @@ class ItemOutcome(Record):
 
 
 class ProbeFailure(Record):
-    """A probe that gave no figures. `crashed`: the engine or the probe broke; `skipped`: it was not to run;
-    `unmeasurable`: the engine cannot give what it needs; `unsuited`: the reference cannot be asked it."""
+    """A probe without figures. `crashed`: the engine or the probe failed; `skipped`: it was not to run; `unmeasurable`:
+    the engine lacks a needed ability; `unsuited`: the reference cannot be evaluated on it."""
 
     probe: ProbeName
     reason: str
@@ -435,12 +434,12 @@ class ProbeFailure(Record):
 
     @property
     def of_the_engine(self) -> bool:
-        """Whether it was to run and could not: the gate then ends with 4."""
+        """Whether it was to run and could not: the gate then exits with code 4."""
         return self.kind not in ("skipped", "unsuited")
 
     @property
     def sentence(self) -> str:
-        """What became of the probe, and why."""
+        """The probe's state, and the reason."""
         if self.kind == "skipped":
             return self.reason
         words = {"unmeasurable": "cannot be measured with this engine", "unsuited": "does not suit the reference"}
@@ -448,7 +447,7 @@ class ProbeFailure(Record):
 
 
 class DeploymentIdentity(Record):
-    """What really answers. Two deployments are the same only when every field is equal."""
+    """The identity of a deployment. Two deployments are the same only if every field is equal."""
 
     checkpoint_sha256: str
     tokenizer_sha256: str
@@ -459,5 +458,5 @@ class DeploymentIdentity(Record):
     kv_cache_dtype: str = "auto"
 
     def differing_fields(self, other: "DeploymentIdentity") -> list[str]:
-        """Names of the fields in which `other` differs, for messages that say which field."""
+        """Names of the fields in which `other` differs, for messages."""
         return [name for name in type(self).model_fields if getattr(self, name) != getattr(other, name)]

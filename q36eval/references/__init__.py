@@ -1,18 +1,18 @@
-"""Reference packs: what was captured from a reference, kept on disk, reused by every gate, taken to other machines.
+"""Reference packs: a reference's captures on disk, reused by every gate and portable to other machines.
 
-A **pack** is a folder of captures of one reference deployment; a **capture** is what one probe keeps of it:
+A **pack** is a folder of captures of one reference deployment; a **capture** is one probe's data from it:
 
-    <pack>/<probe>-<key>/capture.json           what it is of: identity, probe, suite, kind; written first
-                         shared.safetensors     what all items share (the head [V, H]), or shared.json: only its hash
+    <pack>/<probe>-<key>/capture.json           its description: identity, probe, suite, kind; written first
+                         shared.safetensors     tensors shared by all items (the head [V, H]), or shared.json: the hash
                          items/<hash>.safetensors   one item with tensors, written as soon as it is finished
                          answers.jsonl          all items without tensors, by key
-                         journal.jsonl          what is finished, while the capture is not; gone at the end
+                         journal.jsonl          the finished items of an unfinished capture; removed at the end
                          pack.json              the manifest: every file's SHA-256 and size, and totals; written last
-    <pack>/chat_templates.json                  the reference's chat templates by name, as its prompts were written
+    <pack>/chat_templates.json                  the chat templates that rendered the reference's prompts, by name
     <pack>/last-used                            empty; its time is when the pack was last opened by a gate or a capture
 
-Every file is written whole or not at all, and none depends on when or how often the work was interrupted: a capture
-that was killed and resumed is byte for byte one that was not.
+Every file is written atomically, and none depends on when or how often the work was interrupted: a capture that was
+killed and resumed is byte for byte identical to an uninterrupted one.
 
 It may import `q36eval.records`, `q36eval.probes` and `q36eval.checkpoints`; torch and safetensors only where tensors
 are read, since packs are listed without them.

@@ -44,11 +44,11 @@ ANSWERS_FILE = "answers.jsonl"
 SHARED_FILE = "shared.safetensors"
 WITHHELD_FILE = "shared.json"
 HEAD = "head"
-"""The shared tensor [V, H] that a pack's width and vocabulary are told from."""
+"""The shared tensor [V, H] that gives a pack's width and vocabulary."""
 
 
 def pack_folder(root: Path, identity: DeploymentIdentity) -> Path:
-    """Where below `root` the pack of that reference is."""
+    """The path of that reference's pack below `root`."""
     return root / json_sha256(identity.model_dump(mode="json"))[:16]
 
 
@@ -58,14 +58,14 @@ def capture_key(identity: DeploymentIdentity, probe: ProbeName, suite_sha256: st
 
 
 class Capture(Mapping[str, Digest]):
-    """The digests of one probe's items under one reference deployment, as they were on disk when it was opened.
+    """The digests of one probe's items under one reference deployment, as on disk when opened.
 
-    Tensors are read when an item is asked for, and checked against their hash. Whoever adds to it holds `lock_file` and
-    opened it under that lock. `restore` gives the shared tensors where the capture holds only their hash; `suite` says
-    what `suite_sha256` is made of.
+    Tensors are read and checked against their hash when an item is requested. A writer holds `lock_file` and opens the
+    capture under that lock. `restore` supplies shared tensors stored only as a hash; `suite` holds the inputs of
+    `suite_sha256`.
 
     Raises:
-        UsageError: the folder is of another reference, suite or kind (naming the field), or it is damaged.
+        UsageError: the folder belongs to another reference, suite or kind (naming the field), or is damaged.
     """
 
     def __init__(
@@ -80,7 +80,7 @@ class Capture(Mapping[str, Digest]):
     ) -> None:
         self.key = capture_key(identity, probe, suite_sha256)
         self.folder = root / f"{probe}-{self.key[:16]}"
-        # beside the folder, so that deleting a damaged capture leaves the lock with its holder
+        # outside the folder, so that deleting a damaged capture leaves the lock with its holder
         self.lock_file = self.folder.with_name(self.folder.name + ".lock")
         self.header = Header(
             kind=kind,
@@ -116,7 +116,7 @@ class Capture(Mapping[str, Digest]):
             path = self.folder / ANSWERS_FILE
             if path.exists():
                 self._read_answers(path.read_bytes())
-            for line in self._journal.read()[0]:  # what was written and not yet listed is asked for again
+            for line in self._journal.read()[0]:  # items written but not yet listed are requested again
                 self._recall(line)
             return
         self._entries = dict(self.manifest.files)
@@ -142,7 +142,7 @@ class Capture(Mapping[str, Digest]):
                 self._answers[line["item"]] = _answer_of(line)
 
     def _checked(self, name: str) -> bytes:
-        """A file's bytes, which are those that were written."""
+        """A file's bytes, verified against their hash."""
         path = self.folder / name
         try:
             payload = path.read_bytes()
@@ -187,13 +187,14 @@ class Capture(Mapping[str, Digest]):
         return len(self._answers) + len(self._shards)
 
     def asked(self, item_key: str) -> str:
-        """The hash of what was asked for an item."""
+        """The hash of an item's request."""
         return self._answers[item_key].asked if item_key in self._answers else self._shards[item_key].asked
 
     def content_sha256(self, item_keys: Collection[str]) -> str:
-        """Hash of what is kept of those items, whoever captured it and when; those that are missing count as missing.
+        """Hash of the stored data of those items, independent of the time of capture; missing items count as missing.
 
-        Two captures of one model are the same evidence only where these agree: a GPU answers otherwise the next time.
+        Two captures of one model are the same evidence only if these hashes agree: GPUs are not deterministic across
+        runs.
         """
         hashed = hashlib.sha256()
         for key in sorted(item_keys):
@@ -209,15 +210,15 @@ class Capture(Mapping[str, Digest]):
 
     @property
     def has_shared(self) -> bool:
-        """Whether the tensors that all digests share were captured, themselves or as their hash."""
+        """Whether the tensors shared by all digests were captured, as data or as their hash."""
         return self._shared is not None or any((self.folder / name).exists() for name in (SHARED_FILE, WITHHELD_FILE))
 
     @property
     def shared(self) -> "dict[str, torch.Tensor]":
-        """The tensors that all digests share.
+        """The tensors shared by all digests.
 
         Raises:
-            UsageError: only their hash is kept, and they cannot be had, or not those, from the reference's folder.
+            UsageError: only their hash is stored, and the reference's folder does not have these tensors.
         """
         if self._shared is None:
             whole = (self.folder / SHARED_FILE).exists()
@@ -228,7 +229,7 @@ class Capture(Mapping[str, Digest]):
         return self._check_restorable(json.loads(self._checked(WITHHELD_FILE)))
 
     def _check_restorable(self, described: Mapping[str, Any]) -> "dict[str, torch.Tensor]":
-        """The tensors of which only the hash is kept, from elsewhere."""
+        """The tensors whose hash alone is stored, from the reference's folder."""
         if self._restore is None:
             raise UsageError(
                 "pack-text-withheld",
@@ -247,10 +248,10 @@ class Capture(Mapping[str, Digest]):
     # -- writing, under the lock
 
     def add(self, item_key: str, digest: Digest, asked: str = "") -> None:
-        """Keep one digest, at once; `asked` is a hash of what was asked.
+        """Store one digest immediately; `asked` is a hash of the request.
 
         Raises:
-            UsageError: the folder cannot be written to.
+            UsageError: the folder is not writable.
         """
         self._begin()
         kept = Kept(digest, asked)
@@ -264,7 +265,7 @@ class Capture(Mapping[str, Digest]):
         self._journal.append({"item": item_key, "file": name, "asked": asked, "tokens": tokens, **entry.model_dump()})
 
     def share(self, tensors: "dict[str, torch.Tensor]", keep: bool = True) -> None:
-        """Keep tensors that every digest carries, or with `keep` false only their hash; written at once."""
+        """Store tensors shared by every digest, or with `keep` false only their hash; written immediately."""
         self._begin()
         if keep:
             name, payload = SHARED_FILE, tensor_bytes(tensors)
@@ -277,7 +278,7 @@ class Capture(Mapping[str, Digest]):
         self._shared = tensors
 
     def finish(self, wanted: Collection[str]) -> None:
-        """Seal the capture if it holds every item of `wanted`; what is sealed already stays as it is."""
+        """Seal the capture if it holds every item of `wanted`; a sealed one stays unchanged."""
         if self.manifest is not None or not wanted or not all(key in self for key in wanted):
             return
         self._begin()
@@ -290,7 +291,7 @@ class Capture(Mapping[str, Digest]):
                 payload = (self.folder / name).read_bytes()
                 self._entries[name] = FileEntry(sha256=sha256_of(payload), bytes=len(payload))
         manifest = self._summed_up()
-        # the manifest last: whatever is beside one is whole, and nothing else is left
+        # the manifest comes last: a capture with a manifest is complete
         self._journal.remove()
         write_whole(self.folder / MANIFEST_FILE, to_json(manifest))
         self.manifest, self._writing = manifest, False
@@ -313,14 +314,14 @@ class Capture(Mapping[str, Digest]):
         ).sealed()
 
     def _begin(self) -> None:
-        """Before anything is written, and not on opening: a reader writes nothing."""
+        """Before the first write, not on opening: a reader writes nothing."""
         if self._writing:
             return
         if not (self.folder / HEADER_FILE).exists():
             write_whole(self.folder / HEADER_FILE, to_json(self.header))
         remove_temporaries(self.folder)
         self._journal.mend()
-        if self.manifest is not None:  # more is added to a finished one
+        if self.manifest is not None:  # adding to a finished capture
             (self.folder / MANIFEST_FILE).unlink()
             self.manifest = None
         self._writing = True

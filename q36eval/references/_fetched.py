@@ -1,8 +1,8 @@
-"""A pack from somewhere else: any address that fsspec reads, fetched once and kept by what it holds.
+"""A pack from elsewhere: any address supported by fsspec, fetched once and cached by content.
 
-The cache goes by content: two addresses of one pack are fetched once, and a pack that changed under its address is
-another one. A file takes its name when its bytes have the hash that the pack's manifest lists, the folder takes its
-name when all are there: what was half fetched is gone on with, and never used.
+Two addresses of one pack are fetched once, and a pack that changed at its address is another one. A file gets its name
+when its bytes match the hash in the pack's manifest, the folder when all files are complete: an interrupted fetch is
+continued, and a partial pack is never used.
 """
 
 import os
@@ -24,15 +24,15 @@ from q36eval.references._manifest import HEADER_FILE, MANIFEST_FILE, FileEntry, 
 
 BLOCK_BYTES = 8 * 2**20
 BESIDE = (".json", ".jsonl")
-"""What lies beside a pack's captures: noise floors, sampled answers, templates. Each has its own hash within, or is
-compared with what it is used for."""
+"""Files next to a pack's captures: noise floors, sampled answers, templates. Each contains its own hash, or is compared
+with the data it is used for."""
 LARGEST_SMALL_BYTES = 256 * 2**20
 USER_INFO = re.compile(r"(?<=://)[^/\s]*@")
 QUERY = re.compile(r"\?[^\s'\"]*")
 
 
 def is_address(named: str) -> bool:
-    """Whether a pack is named by an address, not by a folder of this machine's."""
+    """Whether a pack is given by an address, not by a local folder."""
     return "://" in named
 
 
@@ -40,8 +40,8 @@ def fetched(address: str, cache: Path) -> Path:
     """The folder below `cache` with the pack at an address.
 
     Raises:
-        UsageError: nothing reads such addresses here, there is no finished pack, or a file is not what its manifest
-            says, however often it is asked for.
+        UsageError: the address is not supported, has no finished pack, or a file repeatedly does not match its
+            manifest.
     """
     system, root = _system(address)
     named = shown(address)
@@ -60,12 +60,12 @@ def fetched(address: str, cache: Path) -> Path:
         cache.mkdir(parents=True, exist_ok=True)
         with exclusive(cache / f"{key}.lock", lambda: None):
             if not _whole(place, sizes):
-                if place.is_dir():  # something of it is gone; what is left is gone on with
+                if place.is_dir():  # some files are missing; the others are reused
                     shutil.rmtree(partial, ignore_errors=True)
                     place.rename(partial)
                 for name, entry in listed.items():
                     path = inside(partial, name)
-                    if not _has_size(path, entry.bytes):  # it has its name since its hash was right
+                    if not _has_size(path, entry.bytes):  # a file has its name only if its hash was right
                         _fetch_file(system, f"{root.rstrip('/')}/{name}", path, entry, f"{named}/{name}")
                 for folder in manifests:
                     remove_temporaries(partial / folder)
@@ -78,12 +78,12 @@ def fetched(address: str, cache: Path) -> Path:
 
 
 def shown(address: str) -> str:
-    """The address without who asks and with what: names, passwords, signatures and tokens stay out of logs."""
+    """The address without credentials: names, passwords, signatures and tokens stay out of logs."""
     return QUERY.sub("", USER_INFO.sub("", address))
 
 
 def _whole(place: Path, sizes: Mapping[str, int]) -> bool:
-    """Whether a pack has its name and all its files their sizes (their hashes were right when they were written)."""
+    """Whether a pack has its name and all its files their sizes (their hashes were checked when written)."""
     return place.is_dir() and all(_has_size(inside(place, name), size) for name, size in sizes.items())
 
 
@@ -93,10 +93,10 @@ def _has_size(path: Path, size: int) -> bool:
 
 @contextmanager
 def _read_from(what: str) -> Iterator[None]:
-    """Each kind of file system has errors of its own; each is one sentence.
+    """Turns the errors of every kind of file system into one sentence.
 
     Raises:
-        UsageError: what is read there cannot be.
+        UsageError: the data cannot be read.
     """
     try:
         yield
@@ -111,18 +111,18 @@ def _system(address: str) -> tuple[Any, str]:
     import fsspec
 
     options: dict[str, Any] = {}
-    if address.startswith("hf://"):  # a file system that was opened before would list what it listed then
+    if address.startswith("hf://"):  # an already open file system would return its cached listing
         options = {"endpoint": os.environ.get("HF_ENDPOINT") or None, "skip_instance_cache": True}
     try:
         return fsspec.core.url_to_fs(address, **options)  # type: ignore[no-any-return]
-    except Exception as error:  # of whichever library it chose
+    except Exception as error:  # from whichever library fsspec chose
         raise UsageError(
             "address-unsupported", f"Nothing here reads {shown(address)}: {shown(str(error)).rstrip('.')}."
         ) from error
 
 
 def _small_files(system: Any, root: str, address: str) -> dict[str, bytes]:
-    """What lies beside the captures, and the header and manifest of each, by their names within the pack."""
+    """The files next to the captures, and each capture's header and manifest, by their names within the pack."""
     prefix = root.rstrip("/") + "/"
     names = sorted(name.removeprefix(prefix) for name in system.find(root, maxdepth=2) if name.startswith(prefix))
     finished = {name.partition("/")[0] for name in names if name.endswith(f"/{MANIFEST_FILE}")}
@@ -143,7 +143,7 @@ def _small_files(system: Any, root: str, address: str) -> dict[str, bytes]:
 
 
 def _manifests(small: Mapping[str, bytes], address: str) -> dict[str, Manifest]:
-    """By the folder of each capture."""
+    """The manifests by the folder of each capture."""
     manifests = {}
     for name, payload in small.items():
         folder, _, file = name.partition("/")
@@ -169,7 +169,7 @@ def _fetch_file(system: Any, source: str, path: Path, entry: FileEntry, named: s
         with half.open("wb") as writer:
             for block in _blocks(system, source, named):
                 writer.write(block)
-                if writer.tell() > entry.bytes:  # whatever follows is not what is listed, and could fill the disk
+                if writer.tell() > entry.bytes:  # extra bytes are not in the manifest, and could fill the disk
                     break
         if half.stat().st_size != entry.bytes or file_sha256(half) != entry.sha256:
             raise _changed(named)

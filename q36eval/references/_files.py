@@ -1,4 +1,4 @@
-"""Files that are there whole or not at all, and names that cannot lead out of their folder."""
+"""Atomic file writes, and names that cannot leave their folder."""
 
 import hashlib
 from pathlib import Path, PurePosixPath
@@ -8,10 +8,10 @@ from q36eval.files import TEMPORARY, write_atomically
 
 
 def write_whole(path: Path, payload: bytes) -> None:
-    """Write a file so that, whenever this process or the machine dies, it is there whole or not at all.
+    """Write a file atomically: complete or not at all, even if this process or the machine dies.
 
     Raises:
-        UsageError: the folder cannot be written to, or the disk is full.
+        UsageError: the folder is not writable, or the disk is full.
     """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -21,7 +21,7 @@ def write_whole(path: Path, payload: bytes) -> None:
 
 
 def cannot_write(path: Path, error: OSError) -> UsageError:
-    """One sentence for a folder that is read-only, a disk that is full, and the like."""
+    """One sentence for a read-only folder, a full disk, and the like."""
     return UsageError(
         "file-unwritable",
         f"{path} cannot be written ({error.strerror or error}); name a folder that can be, or make room: "
@@ -30,7 +30,7 @@ def cannot_write(path: Path, error: OSError) -> UsageError:
 
 
 def remove_temporaries(folder: Path) -> None:
-    """Remove what a killed writer left half written."""
+    """Remove incomplete files of a killed writer."""
     for path in [*folder.glob(f"*{TEMPORARY}"), *folder.glob(f"items/*{TEMPORARY}")]:
         path.unlink(missing_ok=True)
 
@@ -39,7 +39,7 @@ def inside(folder: Path, name: str) -> Path:
     """The file `name` of `folder`.
 
     Raises:
-        UsageError: it would lie outside the folder, by its name or through a link.
+        UsageError: the path would leave the folder, by its name or through a link.
     """
     plain = PurePosixPath(name)
     harmless = bool(plain.parts) and not plain.is_absolute() and ".." not in plain.parts and "\\" not in name

@@ -1,4 +1,4 @@
-"""The two records of a capture: the header it begins with and the manifest that ends it."""
+"""The two records of a capture: the header at its start and the manifest at its end."""
 
 from pathlib import Path
 from typing import Literal, Self
@@ -17,16 +17,16 @@ MANIFEST_FILE = "pack.json"
 
 
 class Header(Record):
-    """What a capture is of."""
+    """The description of a capture."""
 
     format: Literal[2] = 2
     kind: Kind
     top_k: None = None
-    """Always null, and part of the manifest's hash: earlier versions also captured the K likeliest tokens alone."""
+    """Always null, and part of the manifest's hash: earlier versions could capture only the K most likely tokens."""
     probe: ProbeName
     suite_sha256: str
     suite: dict[str, str] = Field(default_factory=dict)
-    """What `suite_sha256` is made of, where the probe told: only for a person, the hash alone decides."""
+    """The inputs of `suite_sha256`, if known: only for a person, the hash alone decides."""
     identity: DeploymentIdentity
 
     def differing_fields(self, other: "Header") -> list[str]:
@@ -37,24 +37,24 @@ class Header(Record):
 
 
 class FileEntry(Record):
-    """One file as it was written."""
+    """One written file."""
 
     sha256: str = Field(pattern="^[0-9a-f]{64}$")
     bytes: int = Field(ge=0)
 
 
 class Shard(Record):
-    """Where one item's tensors are, and the hash of what was asked."""
+    """The file of one item's tensors, and the hash of its request."""
 
     file: str
     asked: str
 
 
 class Manifest(Header):
-    """A finished capture: every file, and the totals a person wants to know.
+    """A finished capture: every file, and totals for a person.
 
     `tokens` are the scored ones of all items with tensors; `withheld` are the SHA-256 of shared tensors that are not
-    kept. `manifest_sha256` is the hash of all the rest.
+    stored. `manifest_sha256` is the hash of all the rest.
     """
 
     items: int
@@ -68,31 +68,31 @@ class Manifest(Header):
 
     @property
     def bytes(self) -> int:
-        """Size of all files that it lists."""
+        """Total size of its files."""
         return sum(entry.bytes for entry in self.files.values())
 
     def sealed(self) -> Self:
-        """With its own hash."""
+        """The manifest with its own hash."""
         return self.model_copy(update={"manifest_sha256": self._own_sha256()})
 
     def _own_sha256(self) -> str:
-        # packs of before it was recorded hash as they did
+        # packs from before it was recorded keep their hash
         body = self.model_dump(mode="json", exclude={"manifest_sha256"} | ({"suite"} if not self.suite else set()))
         return json_sha256(body)
 
     @property
     def intact(self) -> bool:
-        """Whether the manifest itself is as it was written."""
+        """Whether the manifest itself is unchanged."""
         return self.manifest_sha256 == self._own_sha256()
 
 
 def to_json(record: Record) -> "bytes":
-    """The bytes of a record; the same record gives the same bytes."""
+    """The bytes of a record; deterministic."""
     return canonical_json(record.model_dump(mode="json"), indent=1, ascii_only=False).encode()
 
 
 def load_header(folder: Path) -> Header:
-    """What the capture in `folder` is of.
+    """The header of the capture in `folder`.
 
     Raises:
         UsageError: it cannot be read, or has another format.
@@ -105,12 +105,9 @@ def load_header(folder: Path) -> Header:
 
 
 def load_manifest(folder: Path) -> Manifest | None:
-    """The manifest of the capture in `folder`; None while it is unfinished.
+    """The manifest of the capture in `folder`; None if unfinished.
 
-    Every file must be there in its size; what is in it is checked when it is read, or by `damage`.
-
-    Raises:
-        UsageError: the manifest is damaged, names a file outside its folder, or a file is missing or truncated.
+    Every file must exist with its size; its content is checked when it is read, or by `damage`.
     """
     manifest = _read(folder / MANIFEST_FILE)
     if manifest is None:
@@ -131,7 +128,7 @@ def _read(path: Path) -> Manifest | None:
 
 
 def damage(folder: Path) -> list[str]:
-    """What is wrong with a finished capture, every file hashed anew; each entry names the file. Empty when whole.
+    """The errors of a finished capture, with every file hashed again; each entry names the file. Empty if intact.
 
     Raises:
         UsageError: it is unfinished, or its manifest cannot be read or names a file outside its folder.

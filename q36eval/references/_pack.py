@@ -1,4 +1,4 @@
-"""A pack: the captures of one reference in one folder, which need not have been made on this machine, and its head."""
+"""A pack: the captures of one reference in one folder, possibly made on another machine, and its head."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
@@ -21,15 +21,15 @@ OPTIONS = {
     "canaries": "--suite, --only, --draws and version of q36eval",
     "own canaries": "--canaries",
 }
-"""Which option decides a part of a suite."""
+"""The option that sets a part of a suite."""
 
 
 USED_FILE = "last-used"
-"""An empty file of a pack, whose time is when a gate or a capture last opened it."""
+"""An empty file of a pack; its time is when a gate or a capture last opened it."""
 
 
 def mark_used(folder: Path) -> None:
-    """Note in a pack that it is used now; one that cannot be written to stays as it is."""
+    """Record the use of a pack; a read-only pack stays unchanged."""
     with suppress(OSError):
         if folder.is_dir():
             (folder / USED_FILE).touch()
@@ -37,7 +37,7 @@ def mark_used(folder: Path) -> None:
 
 @dataclass(frozen=True)
 class PackUse:
-    """What a pack takes, in bytes, when the newest of its captures was written, and when it was last used."""
+    """A pack's size in bytes, the time its newest capture was written, and the time of its last use."""
 
     size_bytes: int
     captured: datetime
@@ -45,7 +45,7 @@ class PackUse:
 
 
 def use_of(folder: Path) -> PackUse:
-    """Of the pack in `folder`, also where it is damaged or unfinished."""
+    """The use of the pack in `folder`, even if damaged or unfinished."""
     files = {file: file.stat() for file in folder.rglob("*") if file.is_file()}
     written = [stat.st_mtime for file, stat in files.items() if file.name != USED_FILE]
     captured = max(written, default=folder.stat().st_mtime)
@@ -55,7 +55,7 @@ def use_of(folder: Path) -> PackUse:
 
 
 def _differing(theirs: Mapping[str, str], ours: Mapping[str, str]) -> list[tuple[str, str, str]]:
-    """Name and both values, shortened, of what differs among the parts that `ours` holds."""
+    """Name and both values, shortened, of the differences among the parts that `ours` holds."""
     return [
         (name, (theirs.get(name, "") or "none")[:16], (ours.get(name, "") or "none")[:16])
         for name in ours
@@ -75,7 +75,7 @@ def captures_in(folder: Path) -> Iterator[tuple[Path, Header, Manifest | None]]:
 
 @dataclass(frozen=True)
 class Pack:
-    """The captures of one reference. It is only read."""
+    """The captures of one reference, read-only."""
 
     folder: Path
     identity: DeploymentIdentity
@@ -83,10 +83,10 @@ class Pack:
 
     @classmethod
     def open(cls, folder: Path) -> Self:
-        """The pack in `folder`; every file that its manifests list is there in its size.
+        """The pack in `folder`; every file in its manifests exists with its size.
 
         Raises:
-            UsageError: no such folder, no pack, captures of several references (naming what differs), or damage.
+            UsageError: no such folder, no pack, captures of several references (naming the difference), or damage.
         """
         if not folder.is_dir():
             raise UsageError(
@@ -111,10 +111,10 @@ class Pack:
         return cls(folder, identity, captures)
 
     def of(self, probe: ProbeName) -> list[Manifest]:
-        """What the pack holds of that probe.
+        """The captures of that probe.
 
         Raises:
-            UsageError: nothing, or its capture never finished.
+            UsageError: none exists, or its capture is unfinished.
         """
         mine = [(header, manifest) for _, header, manifest in self.captures if header.probe == probe]
         if not mine:
@@ -134,11 +134,11 @@ class Pack:
     def capture_of(
         self, probe: ProbeName, suite_sha256: str, suite: Mapping[str, str] = MappingProxyType({})
     ) -> Manifest:
-        """The finished capture of exactly what that probe asks.
+        """The finished capture of exactly that probe's items.
 
         Raises:
-            UsageError: the pack was captured with another suite; names what differs from `suite` in the capture that is
-                nearest to it, where that was recorded, and both hashes otherwise.
+            UsageError: the pack was captured with another suite; names the differences from `suite` in the most similar
+                capture, if recorded, else both hashes.
         """
         finished = self.of(probe)
         for manifest in finished:
@@ -153,10 +153,10 @@ class Pack:
         )
 
     def check_suite(self, probe: ProbeName, suite: Mapping[str, str]) -> None:
-        """Refuse a suite of which no capture of that probe has these parts; one that recorded none says nothing.
+        """Refuse a suite if no capture of that probe has the same parts; captures without recorded parts do not count.
 
         Raises:
-            UsageError: names what differs in the capture that is nearest, both values, and the options to change.
+            UsageError: names the differences in the most similar capture, both values, and the options.
         """
         finished = self.of(probe)
         if not suite or not all(manifest.suite for manifest in finished):
@@ -174,7 +174,7 @@ class Pack:
         )
 
     def check_field(self, name: str, value: str, whose: str) -> None:
-        """Refuse what the pack cannot be compared with; `whose` says in the message where `value` is from.
+        """Refuse a comparison with another deployment; `whose` names the origin of `value` in the message.
 
         Raises:
             UsageError: that field of the pack's identity differs; names it and both values.

@@ -1,4 +1,4 @@
-"""One item with tensors as the bytes of a safetensors file, and back; and the journal of an unfinished capture."""
+"""Conversion of one item with tensors to and from a safetensors file; and the journal of an unfinished capture."""
 
 import hashlib
 import json
@@ -16,24 +16,24 @@ if TYPE_CHECKING:
     import torch
 
 METADATA = "q36eval"
-"""The only metadata key: safetensors writes several in an order that changes from process to process."""
+"""The only metadata key: safetensors writes several keys in a nondeterministic order."""
 
 
 @dataclass(frozen=True)
 class Kept:
-    """One item's digest and the hash of what was asked."""
+    """One item's digest and the hash of its request."""
 
     digest: Digest
     asked: str
 
 
 def file_of(item_key: str) -> str:
-    """The file of an item within its capture; item keys may hold anything."""
+    """The file of an item within its capture; item keys may contain any characters."""
     return f"items/{hashlib.sha256(item_key.encode()).hexdigest()[:40]}.safetensors"
 
 
 def encoded(item_key: str, kept: Kept) -> bytes:
-    """The file of one item: the same item gives the same bytes."""
+    """The bytes of one item's file; deterministic."""
     body = {"item": item_key, "asked": kept.asked, "values": kept.digest.values, "error": kept.digest.error}
     return tensor_bytes(kept.digest.tensors, json.dumps(body, ensure_ascii=False))
 
@@ -50,7 +50,7 @@ def decoded(payload: bytes) -> tuple[str, Kept]:
     """Item key and digest of a shard's bytes.
 
     Raises:
-        ValueError: they are no whole shard.
+        ValueError: the bytes are not a complete shard.
     """
     from safetensors import SafetensorError
     from safetensors.torch import load
@@ -89,25 +89,25 @@ def tensor_sha256(tensor: "torch.Tensor") -> str:
 
 
 SEAL = "line_sha256"
-"""The key of a journal's line that holds the hash of all the rest of it."""
+"""The key in a journal's line for the hash of the rest of the line."""
 
 
 class Journal:
-    """What is finished of an unfinished capture, a JSON object a line, each with its own hash.
+    """The finished items of an unfinished capture, one JSON object per line, each with its own hash.
 
-    From the first line on that is torn or not what was written, all is as if never written.
+    Everything from the first torn or changed line on is ignored.
     """
 
     def __init__(self, path: Path) -> None:
         self._path = path
 
     def mend(self) -> None:
-        """Cut off a torn end, so that what follows begins a line. For the writer only."""
+        """Cut off a torn end, so that the next write begins a line. Only for the writer."""
         if self._path.exists():
             os.truncate(self._path, self.read()[1])
 
     def append(self, line: Mapping[str, Any]) -> None:
-        """Add one line. It survives this process at once; a power failure may cost the last ones."""
+        """Add one line. It survives a kill of this process; a power failure may lose the last ones."""
         try:
             with self._path.open("ab") as stream:
                 stream.write(json.dumps({**line, SEAL: _sealed(line)}, ensure_ascii=False).encode() + b"\n")
@@ -115,11 +115,11 @@ class Journal:
             raise cannot_write(self._path, error) from error
 
     def remove(self) -> None:
-        """To be called once all is in the capture's other files."""
+        """Call this once the capture's other files hold everything."""
         self._path.unlink(missing_ok=True)
 
     def read(self) -> tuple[list[dict[str, Any]], int]:
-        """Its whole lines, up to the first that is not, and their bytes."""
+        """Its complete lines, up to the first incomplete one, and their size in bytes."""
         try:
             content = self._path.read_bytes()
         except FileNotFoundError:
@@ -141,5 +141,5 @@ class Journal:
 
 
 def _sealed(line: Mapping[str, Any]) -> str:
-    # in the order of its keys, which both have: a digest's values are read back in theirs
+    # in the order of its keys, which both have: a digest's values are read back in that order
     return hashlib.sha256(json.dumps(line).encode()).hexdigest()[:16]
