@@ -193,8 +193,7 @@ class Capture(Mapping[str, Digest]):
     def content_sha256(self, item_keys: Collection[str]) -> str:
         """Hash of the stored data of those items, independent of the time of capture; missing items count as missing.
 
-        Two captures of one model are the same evidence only if these hashes agree: GPUs are not deterministic across
-        runs.
+        Two captures of one model are the same evidence only if these hashes agree: a GPU is not deterministic.
         """
         hashed = hashlib.sha256()
         for key in sorted(item_keys):

@@ -1,4 +1,4 @@
-"""Attribution, put together: two engines, the sample within its budget, every suspect in both directions."""
+"""Attribution, assembled: two engines, the sample within its budget, every suspect in both directions."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -42,7 +42,7 @@ DIRECTIONS: tuple[Direction, ...] = ("restored", "alone")
 
 @dataclass(frozen=True)
 class Plan:
-    """What to blame, and at what expense. `budget` limits the tokens forwarded over all passes together.
+    """What to attribute, and its cost. `budget` limits the tokens forwarded over all passes together.
 
     `bands` are groups of neighbouring layers. `weights_only` decodes the branch here without quantized inputs.
     """
@@ -130,7 +130,7 @@ def _variant(
 
 
 def _load_reference(plan: Plan, device: str) -> Engine:
-    """The reference as the gate judges against it.
+    """The reference as in the gate.
 
     Raises:
         UsageError: it is damaged.
@@ -146,7 +146,7 @@ def _load_branch(plan: Plan, device: str) -> Engine:
 
 
 def _check_comparable(reference: Engine, branch: Engine) -> None:
-    """Blame goes to modules, so all that lies between them must be alike: the tokens and the configuration."""
+    """Only modules are blamed, so everything else must be identical: the tokens and the configuration."""
     mine, theirs = (engine.model.config.to_dict() for engine in (reference, branch))
     differing = sorted(key for key in mine.keys() | theirs.keys() if mine.get(key) != theirs.get(key))
     differing = [key for key in differing if key not in NO_PART_OF_THE_COMPUTATION]
@@ -166,7 +166,7 @@ def _check_comparable(reference: Engine, branch: Engine) -> None:
 def record(
     attribution: Attribution, family: str, branch: str, suite_sha256: str, history: History, paths: Paths
 ) -> str:
-    """Write every figure to history as a run of its own; returns the run's id."""
+    """Write every figure to history as a separate run; returns the run's id."""
     figures = [_measurement(blamed) for blamed in attribution.blames]
     return keep_figures(figures, family, branch, {"attribute": suite_sha256}, history, paths)
 
@@ -180,9 +180,9 @@ def keep_figures(
     paths: Paths,
     identities: tuple[DeploymentIdentity | None, DeploymentIdentity | None] = (None, None),
 ) -> str:
-    """A run of history that holds them and decides nothing; returns its id.
+    """A run of history that holds these figures and decides nothing; returns its id.
 
-    `identities` are those of the branch and of the reference, where the figures lie between two deployments.
+    `identities` are those of the branch and of the reference, if the figures compare two deployments.
     """
     run = history.start_run(
         family=family,

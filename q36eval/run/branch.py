@@ -1,4 +1,4 @@
-"""The branch itself: inspected, loaded and evaluated, cheap evidence first; what is measured is written at once."""
+"""The branch itself: inspected, loaded and evaluated, cheap evidence first; measurements are written immediately."""
 
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -40,16 +40,16 @@ if TYPE_CHECKING:
 
 WEIGHTS_STAGE = ProbeName.WEIGHTS.value
 SET_UP = "set-up"
-"""What goes before the first item: loading the branch, planning, and the reference where it was not captured."""
+"""Work before the first item: loading the branch, planning, and the reference if it was not captured."""
 WORKERS = "workers"
-"""Under what a run's provenance says over which workers its work was spread, each time that it was begun or resumed."""
+"""The key in a run's provenance for the workers that were used, each time it was begun or resumed."""
 HOLD_BOTH = frozenset({"cpu"})
-"""Devices that hold branch and reference at once: what cannot be compared is found there before the reference is asked.
-On a GPU the reference alone takes 65 GiB, and vLLM takes at its start what it finds."""
+"""Devices that hold branch and reference at once: incomparable deployments are found there before the reference is
+evaluated. On a GPU the reference alone takes 65 GiB, and vLLM takes all free memory at its start."""
 
 
 class RunSink(Sink):
-    """Writes a run's outcomes, measurements and failures to history at once."""
+    """Writes a run's outcomes, measurements and failures to history immediately."""
 
     def __init__(self, history: History, run_id: str) -> None:
         self._history, self._run_id = history, run_id
@@ -71,7 +71,7 @@ class RunSink(Sink):
 
 @dataclass(frozen=True)
 class AskedBefore:
-    """What the reference did before the branch is read: its first answers, its noise floor, the seconds."""
+    """The reference's work before the branch is read: its first answers, its noise floor, the seconds."""
 
     planned: Planned
     answers: ReferenceAnswers
@@ -81,7 +81,7 @@ class AskedBefore:
 
 @dataclass
 class Running:
-    """One run under way. `stages` and `timings` (seconds) say what was evaluated so far, in which order."""
+    """One active run. `stages` and `timings` (seconds) record what was evaluated so far, in which order."""
 
     request: Request
     reference: Reference
@@ -90,13 +90,13 @@ class Running:
     run: RunRecord
     progress: Progress
     rule: PolicyRule | None
-    """When the verdict stands, so that nothing more is evaluated; None evaluates everything."""
+    """Decides when the verdict is final, so that nothing more is evaluated; None evaluates everything."""
     state: Path
-    """The working state."""
+    """The folder of the working state."""
     texts: "Callable[[], Sequence[CorpusDocument]]"
-    """What the KL is measured on."""
+    """The texts of the KL probe."""
     generates: bool | None
-    """Whether the branch generates answers; None where its checkpoint cannot be read."""
+    """Whether the branch generates answers; None if its checkpoint cannot be read."""
     stages: list[Stage] = field(default_factory=list)
     timings: dict[str, float] = field(default_factory=dict)
 
@@ -104,7 +104,7 @@ class Running:
 
     _asked: ReferenceAnswers | None = field(default=None, init=False)
     _judged_scales: str | None = field(default=None, init=False)
-    """The cache scales that this run chose."""
+    """The cache scales that this run selected."""
 
     def __post_init__(self) -> None:
         self.sink = RunSink(self.history, self.run.id)
@@ -112,12 +112,12 @@ class Running:
 
     @property
     def _one_at_a_time(self) -> bool:
-        """Whether the device does not hold branch and reference at once."""
+        """Whether the device cannot hold branch and reference at once."""
         return self.request.engine.device not in HOLD_BOTH
 
     @property
     def deployment(self) -> EngineSettings:
-        """The branch as it is opened; a resumed run keeps the cache scales that it judged."""
+        """The settings to open the branch with; a resumed run keeps its selected cache scales."""
         settings, begun = self.request.deployment, self.run.identity
         judged = self._judged_scales if begun is None else begun.settings.get("kv_scales")
         return settings if judged is None or settings.kv_scales is not None else replace(settings, kv_scales=judged)
@@ -126,9 +126,9 @@ class Running:
         """Inspect, load and evaluate the branch.
 
         Raises:
-            UsageError: what is planned or what the reference answered cannot show the policy, or the run to resume
-                began with another deployment.
-            ChangedError: a checkpoint changed while it was inspected or loaded.
+            UsageError: the plan or the reference's answers cannot satisfy the policy, or the run to resume began with
+                another deployment.
+            ChangedError: a checkpoint changed during inspection or loading.
         """
         self.progress.stage("inspecting the checkpoint", 1)
         started = time.monotonic()
@@ -145,16 +145,16 @@ class Running:
         if judges_serving_kl(self.request):
             of = (self.request, self.history, self.run.id, self.reference.identity, self.sink, self.texts)
             adding = ServingAdds(*of)
-            adding.decode_first(self.progress)  # before an engine that takes what memory it finds
+            adding.decode_first(self.progress)  # before an engine that takes all free memory
         if self._loaded(inspection):
             self._compare(inspection, asked, adding)
 
     def _reference_first(self) -> AskedBefore | None:
-        """Where both models do not fit, have the reference answer what each stage needs first, and measure its floor,
-        before the branch is read.
+        """If both models do not fit, have the reference answer each stage's first items, and measure its floor, before
+        the branch is read.
 
-        None where both fit, or where the branch is known to fail: that is reported where the branch is loaded and
-        compared, and waits for no reference.
+        None if both fit, or if the branch is known to fail: that is reported when the branch is loaded and compared,
+        without waiting for the reference.
 
         Raises:
             UsageError: the reference cannot be used, or the branch is refused.
@@ -184,7 +184,7 @@ class Running:
         return AskedBefore(whole, answers, floor, time.monotonic() - started)
 
     def _answers(self, works: Sequence[Work]) -> ReferenceAnswers:
-        """The reference's answers to what is planned, for which the branch gives way where both models do not fit."""
+        """The reference's answers to the plan; if both models do not fit, the branch is unloaded for them."""
         loader = self.reference.load
 
         def load() -> Engine:
@@ -196,13 +196,13 @@ class Running:
         return self.reference.answers(works, self.progress, load=load, one_at_a_time=self._one_at_a_time)
 
     def _floor(self, works: Sequence[Work], captures: Captures, progress: Progress) -> list[Measurement]:
-        """The reference's noise floor on what is planned, measured now if need be."""
+        """The reference's noise floor on the planned items, measured now if necessary."""
         reference, most = self.reference, self.request.floor_documents
         keeper = FloorKeeper(reference.identity, reference.root, reference.load, progress, most)
         return keeper.figures(works, captures)
 
     def _open(self) -> Engine:
-        """The branch's engine; where both models do not fit, the reference's memory is its own from here on."""
+        """The branch's engine; if both models do not fit, it owns the reference's memory from here on."""
         if self._one_at_a_time and self.reference.load is not None:
             self.reference.load.forget()
         branch = open_engine(self.deployment)
@@ -211,7 +211,7 @@ class Running:
         return branch
 
     def _loaded(self, inspection: "Inspection | None") -> bool:
-        """Load the branch; False where it cannot be, which is written down as the proven fault it is."""
+        """Load the branch; False if it cannot be loaded, which is recorded as a proven fault."""
         from q36eval.run.cache_scales import CACHE_SCALES, judge_worse_scales
 
         self.progress.stage("reading the checkpoint", 1)
@@ -239,7 +239,7 @@ class Running:
         self.history.update_run(self.run.id, provenance=made | facts)
 
     def _note_batches(self, branch: Engine) -> None:
-        """Say what is computed together, and whether the run was begun otherwise."""
+        """Report the batch limits, and a change of them since the run began."""
         plan = branch.batches()
         if plan is None:
             return
@@ -251,7 +251,7 @@ class Running:
             self._told(other_batches(begun, now))
 
     def _note_workers(self, branch: Engine) -> None:
-        """Say over which workers the branch's work is spread, of each time that the run was begun or resumed."""
+        """Record the workers of the branch's engine, each time the run is begun or resumed."""
         if branch.spread is None:
             return
         run = self.history.get_run(self.run.id)
@@ -277,25 +277,25 @@ class Running:
             self.timings[SERVING_KL] = adding.seconds
         if asks_endpoint(self.request):
             known += self._served()
-        del branch  # which gives way where the reference is asked and both do not fit
+        del branch  # unloaded for the reference if both do not fit
         self._evaluate(known, asked)
 
     def _template(self) -> DeclaredTemplate | None:
-        """The declaration of a chat template of its own; None where the branch has the reference's, or no declaration.
+        """The declaration of the branch's own chat template; None if it has the reference's, or no declaration.
 
-        That it holds was found out before the run began.
+        The declaration was checked before the run began.
         """
         declared = recorded_template(self.history.get_run(self.run.id).provenance)
         return declared if declared is not None and declared.is_own else None
 
     def _identified(self, identity: DeploymentIdentity) -> list[str]:
-        """Write down which two deployments are compared; returns why they cannot be."""
+        """Record which two deployments are compared; returns why they cannot be."""
         faults = self._incomparable(identity)
         self.history.update_run(self.run.id, identity=identity, reference_identity=self.reference.identity)
         return faults
 
     def _incomparable(self, identity: DeploymentIdentity) -> list[str]:
-        """Why the branch cannot be evaluated on the reference's items; looked at once, as soon as it is identified.
+        """Why the branch cannot be evaluated on the reference's items; checked once, as soon as it is identified.
 
         Raises:
             UsageError: the run to resume began with another deployment.
@@ -304,7 +304,7 @@ class Running:
             reference = self.reference.identity
             _check_resumed(self.run, identity, reference)
             compared = {"tokenizer": "tokenizer_sha256"}
-            if self._template() is None:  # else its prompts are written by its own, which is declared
+            if self._template() is None:  # else its own declared template renders its prompts
                 compared["chat template"] = "chat_template_sha256"
             self._faults = [
                 f"the branch's {what} differs from the reference's, so it would get other tokens"
@@ -314,11 +314,11 @@ class Running:
         return self._faults
 
     def _decided_by(self, inspection: "Inspection") -> tuple[str, ...]:
-        """What the verdict stands by on the weights alone."""
+        """The criteria that make the verdict final on the weights alone."""
         return () if self.rule is None else self.rule.decided(measurements(inspection), {ProbeName.WEIGHTS})
 
     def _stop_at_weights(self, inspection: "Inspection", damage: str | None) -> None:
-        """Nothing is loaded: the file is damaged, or the verdict stands by what it holds."""
+        """Load nothing: the file is damaged, or the weights make the verdict final."""
         figures, stands_by = measurements(inspection), self._decided_by(inspection)
         self._write(figures)
         if damage is None:
@@ -333,11 +333,12 @@ class Running:
         self._skip(reason)
 
     def _static(self, inspection: "Inspection", not_as_served: bool, faults: list[str]) -> list[Measurement]:
-        """Write what the inspection found, and why it says less than it could."""
+        """Write the inspection's findings, and the reasons for missing ones."""
         figures = [
             measurement
             for measurement in measurements(inspection, faults)
-            # a fault is one whatever is emulated; that there is none, and which scheme it is, speak of what is served
+            # a fault is valid whatever is emulated; the absence of faults, and the scheme, are about the served
+            # checkpoint
             if not not_as_served or (measurement.value > 0 and measurement.metric != QUANTIZED_TENSORS)
         ]
         self._write(figures)
@@ -352,7 +353,7 @@ class Running:
         return figures
 
     def _served(self) -> list[Measurement]:
-        """Ask the endpoint itself, without a reference; what is no endpoint is not measured so."""
+        """Query the endpoint itself, without a reference; nothing for an engine that is not an endpoint."""
         from q36eval.run.served_lane import ServedRequest, measure_served_branch, stage_of
 
         started = time.monotonic()
@@ -362,14 +363,14 @@ class Running:
         return figures
 
     def _weights_stage(self, figures: Sequence[Measurement], stands_by: tuple[str, ...]) -> None:
-        """The inspection as a stage; its items are the tensors that were looked at."""
+        """The inspection as a stage; its items are the inspected tensors."""
         items = max((measurement.counts.total for measurement in figures), default=0)
         self.stages.append(
             Stage(name=WEIGHTS_STAGE, state=StageState.MEASURED, items=items, planned=items, settled=stands_by)
         )
 
     def _evaluate(self, known: Sequence[Measurement], asked: AskedBefore | None) -> None:
-        """Everything that needs answers of the branch, against the reference's."""
+        """Evaluate everything that needs the branch's answers, against the reference's."""
         reference, policy = self.reference, self.request.policy
         if policy is not None:
             policy = margins_held(policy, known).policy
@@ -403,7 +404,7 @@ class Running:
             self._write([integrity([str(error)])])
             self._skip(str(error))
             return
-        except CorruptCheckpointError as error:  # of a model whose layers are decoded while it is evaluated
+        except CorruptCheckpointError as error:  # for a model whose layers are decoded during the evaluation
             self._write([integrity([str(error)])])
             self._skip(f"the checkpoint could not be loaded: {error}")
             return
@@ -417,14 +418,15 @@ class Running:
         self.timings |= evaluated.seconds
 
     def _answers_of(self, policy: Policy | None, before: AskedBefore | None, works: Sequence[Work]) -> ReferenceAnswers:
-        """The reference's answers to these works, to be captured as they are needed."""
+        """The reference's answers to these works, captured as needed."""
         if before is None:
             refuse(problems_of_plan(policy, works, self.request, self.reference, generates=self.generates))
         self._asked = self._answers(works) if before is None else before.answers
         return self._asked
 
     def _answered(self, policy: Policy | None, before: AskedBefore | None, work: Work) -> None:
-        """What the reference answered first of a stage can show the policy; the noise floor is measured with the KL."""
+        """Check that the reference's first answers of a stage can satisfy the policy; the KL also measures the noise
+        floor."""
         assert self._asked is not None, "the reference has answered"
         name, floor = work.probe.name, list[Measurement]()
         if name is ProbeName.KL:
@@ -435,11 +437,11 @@ class Running:
         self._write(floor)
 
     def _keep_reference_answers(self) -> None:
-        """Which answers of the reference the branch is held against: captured anew they may be others."""
+        """Record which answers of the reference the branch is compared with: a new capture may differ."""
         assert self._asked is not None, "the reference has answered"
         known = {}
         for name, capture in self._asked.items():
-            asked = sorted(self._asked.first.get(name, ()))  # how many rounds followed hangs on the branch
+            asked = sorted(self._asked.first.get(name, ()))  # the number of later rounds depends on the branch
             keys = [key for item in asked for key in (item, item + SECOND) if key in capture]
             known[name.value] = f"{json_sha256(asked)[:16]}:{capture.content_sha256(keys)}"
         self._record({REFERENCE_ANSWERS: known})
@@ -454,10 +456,10 @@ class Running:
 
 
 def _check_resumed(run: RunRecord, branch: DeploymentIdentity, reference: DeploymentIdentity) -> None:
-    """A resumed run goes on with the very deployments it began with.
+    """Refuse to resume a run with other deployments than it began with.
 
     Raises:
-        UsageError: one of them is another; names the fields.
+        UsageError: one of them differs; names the fields.
     """
     if run.identity is not None and run.identity != branch:
         differing = ", ".join(run.identity.differing_fields(branch))
@@ -472,7 +474,7 @@ def _check_resumed(run: RunRecord, branch: DeploymentIdentity, reference: Deploy
 
 
 def _inspect(request: Request) -> "Inspection | None":
-    """The static probe, before anything is loaded; None where it is not part of the run."""
+    """The static probe, before anything is loaded; None if it is not part of the run."""
     if ProbeName.WEIGHTS not in request.probes:
         return None
     from q36eval.checkpoints.inspection import inspect_checkpoint

@@ -1,8 +1,8 @@
-"""Which scales of a quantized KV cache are judged: the stored ones, or 1 as engines take that leave them unread.
+"""The scales of a quantized KV cache to judge: the stored ones, or 1 as in engines that do not read them.
 
-vLLM and SGLang were seen to ignore the scales of this family (https://github.com/vllm-project/vllm/issues/54623,
-https://github.com/sgl-project/sglang/issues/37379). Where a branch stores others than 1 and nobody says which engine
-serves it, both are measured on a few texts against the same branch with an unquantized cache, which needs no reference;
+vLLM and SGLang ignored the scales of this family in tests (https://github.com/vllm-project/vllm/issues/54623,
+https://github.com/sgl-project/sglang/issues/37379). If a branch stores scales other than 1 and the serving engine is
+unknown, both are measured on a few texts against the same branch with an unquantized cache, which needs no reference;
 the deployment that loses more is judged.
 """
 
@@ -21,25 +21,25 @@ from q36eval.kl.corpus import CorpusDocument, in_turn
 from q36eval.kl.raw_texts import raw_ids
 
 CACHE_SCALES = "kv_scales"
-"""Under what a run's provenance says which scales were judged, and what both cost."""
+"""The key in a run's provenance for the judged scales and the losses of both."""
 DOCUMENTS, TOKENS = 20, 2048
-"""How many texts are scored, three times each, and at most how many tokens of one; not timed at the full size."""
+"""The number of texts, each scored three times, and the maximum of tokens of one; not timed at the full size."""
 
 
 ROWS = 256
-"""Tokens whose logits are held at once."""
+"""Tokens whose logits are in memory at once."""
 
 
 @dataclass(frozen=True)
 class Losses:
-    """KL of each cache from the unquantized one of the same branch, in nats/token; the larger one's is judged."""
+    """KL of each cache from the unquantized one of the same branch, in nats/token; the larger loss is judged."""
 
     stored: float
     ignored: float
 
     @property
     def judged(self) -> str:
-        """Not a number is worse than any."""
+        """NaN is worse than any number."""
         return STORED if self.stored >= self.ignored or self.stored != self.stored else IGNORED
 
     def __str__(self) -> str:
@@ -53,7 +53,7 @@ Texts = Callable[[], Sequence[CorpusDocument]]
 
 
 def judge_worse_scales(engine: Engine, settings: EngineSettings, texts: Texts) -> Losses | None:
-    """Let the engine compute with the worse scales, and say so in its identity; None where there is no choice.
+    """Use the worse scales in the engine, and record it in its identity; None if there is no choice.
 
     Raises:
         EngineError: the texts cannot be scored.

@@ -1,4 +1,4 @@
-"""Captures a reference: requests what no capture holds yet, and keeps every answer as it comes."""
+"""Captures a reference: requests the answers missing from every capture, and stores each as it arrives."""
 
 import hashlib
 import time
@@ -17,17 +17,17 @@ from q36eval.run.items import SECOND, Work, finished_items, first_key, followed_
 from q36eval.run.memory_report import batches_line
 
 PASSES = "passes"
-"""The folder beside captures from which long computations of an engine are resumed."""
+"""The folder next to the captures with resumable long computations of an engine."""
 
 _NOT_REQUESTED = ("key", "group", "shared", "likeliest", "whole")
-"""Fields of a request that are names, or say what it has in common with others or how much of its answer is read."""
+"""Fields of a request that are names, or that describe what it shares with others or how much of its answer is read."""
 
 Wanted = Sequence[tuple[Work, Sequence[WorkItem]]]
-"""Items of each probe that the reference is to have answered."""
+"""Items of each probe that the reference has to answer."""
 
 
 def requested_sha256(item: WorkItem) -> str:
-    """Hash of everything that an item requests of an engine: token ids and how the answer is to be made."""
+    """Hash of everything that an item requests from an engine: token ids and the settings of the answer."""
     requests: list[ScoreRequest | GenerationRequest] = [*item.scores, *item.generations]
     requested = [
         [(field.name, getattr(request, field.name)) for field in fields(request) if field.name not in _NOT_REQUESTED]
@@ -37,12 +37,12 @@ def requested_sha256(item: WorkItem) -> str:
 
 
 class ReferenceAnswers(Mapping[ProbeName, Capture]):
-    """The reference's answers to the items of `works`, by probe: read where they were captured, else captured now.
+    """The reference's answers to the items of `works`, by probe: from captures if present, else captured now.
 
-    `answer` has the reference answer what is needed next, so that it answers no more than the branch is asked. Requests
+    `answer` has the reference answer the items needed next, so that it answers no more items than the branch. Requests
     of different stages, tasks or blocks never share a batch, so its answers do not depend on the order of these calls.
-    A capture that holds all its probe's items is sealed; every answer is kept as it comes, so that the next run or
-    process goes on with it. `seconds` is the time that was spent here.
+    A capture of all its probe's items is sealed; every answer is stored as it arrives, for the next run or process to
+    reuse. `seconds` is the time spent here.
     """
 
     def __init__(
@@ -55,9 +55,9 @@ class ReferenceAnswers(Mapping[ProbeName, Capture]):
         keep_head: bool = True,
         one_at_a_time: bool = False,
     ) -> None:
-        """`load_reference` is None where only a pack is at hand, which must hold all items.
+        """`load_reference` is None if only a pack is available, which must hold all items.
 
-        With `one_at_a_time` the device does not hold branch and reference: asking the reference unloads the branch.
+        With `one_at_a_time` the device cannot hold branch and reference: evaluating the reference unloads the branch.
 
         Raises:
             UsageError: the pack lacks items.
@@ -65,7 +65,7 @@ class ReferenceAnswers(Mapping[ProbeName, Capture]):
         self.one_at_a_time = one_at_a_time
         self.seconds = 0.0
         self.first: dict[ProbeName, list[str]] = {}
-        """The keys of all that was answered before the branch was asked any of its stage, by probe."""
+        """The keys of all items that the reference answered before the branch began their stage, by probe."""
         self.progress = progress
         self._open, self._load, self._keep_head = open_capture, load_reference, keep_head
         self._announced = False
@@ -86,15 +86,15 @@ class ReferenceAnswers(Mapping[ProbeName, Capture]):
         return len(self._captures)
 
     def asked(self, name: ProbeName) -> Mapping[str, WorkItem]:
-        """The items that the reference was asked so far, by key, as a branch with its chat template gets them: with
-        what follows from the reference's answers."""
+        """The items that the reference has answered so far, by key, in the form for a branch with its chat template:
+        including follow-ups of the reference's answers."""
         return self._answered[name]
 
     def answer(self, wanted: Wanted) -> None:
-        """Have the reference answer these items and what follows from its answers; each is requested once.
+        """Have the reference answer these items and their follow-ups; each is requested once.
 
-        What is captured is only read. Where something is missing, captures are locked and read again: another process
-        may have captured it meanwhile.
+        Captured answers are only read. If some are missing, captures are locked and read again: another process may
+        have captured them meanwhile.
 
         Raises:
             UsageError: the reference cannot be used, or an item was captured with other tokens than it has now.
@@ -117,14 +117,14 @@ class ReferenceAnswers(Mapping[ProbeName, Capture]):
         self.seconds += time.monotonic() - started
 
     def _capture(self, works: Sequence[Work], load: Callable[[], Engine]) -> None:
-        """Capture what is missing of these items, by one process at a time."""
+        """Capture the missing items, by one process at a time."""
         absent = self._unfinished(works)
         if not absent:
             return
         count = sum(len(work.todo) for work in absent)
         probes = {work.probe.name: work.probe for work in absent}.values()  # several works may be stages of one
         with ExitStack() as locks:
-            # always in the same order, so that no two wait for each other
+            # always in the same order, to avoid deadlocks
             for path in sorted(self._captures[probe.name].lock_file for probe in probes):
                 waiting = partial(self.progress.stage, "waiting for another run to capture the reference", count)
                 try:
@@ -140,22 +140,22 @@ class ReferenceAnswers(Mapping[ProbeName, Capture]):
                     engine = load()
                     self._announce(engine)
                     capture_reference(engine, absent, self._captures, self.progress, self._keep_head)
-                except CorruptCheckpointError as error:  # its layers are decoded while it is evaluated
+                except CorruptCheckpointError as error:  # its layers are decoded during the evaluation
                     raise UsageError(error.code, f"The reference cannot be used: {error}") from error
-            for probe in probes:  # sealed once the reference has answered all that is planned
+            for probe in probes:  # sealed once the reference has answered the whole plan
                 capture, planned = self._captures[probe.name], self._planned[probe.name]
                 if all(item.key in capture for item in planned):
                     capture.finish([item.key for item in [*planned, *second_items(Work(probe, planned), capture)]])
 
     def _announce(self, engine: Engine) -> None:
-        """Say once what the reference computes together."""
+        """Report once the reference's batch limits."""
         plan = None if self._announced else engine.batches()
         if plan is not None:
             self.progress.note(f"The reference: {batches_line(plan)}")
         self._announced = True
 
     def _unfinished(self, works: Sequence[Work]) -> list[Work]:
-        """The works whose captures lack these items, or a seal that they could have; what is captured is done."""
+        """The works whose captures lack these items or a possible seal; captured items are done."""
         unfinished = []
         for work in works:
             capture = self._captures[work.probe.name]
@@ -185,9 +185,9 @@ def capture_reference(
     progress: Progress,
     keep_head: bool = True,
 ) -> None:
-    """Capture the digests of all items in `works`, each written at once, then those of the second steps.
+    """Capture the digests of all items in `works`, each written immediately, then those of the second steps.
 
-    What errors is left out, to be requested again next time.
+    Errored items are left out, to be requested again next time.
     """
     refuse_unanswerable(engine.generates, works, "reference")
     folder = next(iter(captures.values())).folder.parent / PASSES
@@ -207,7 +207,7 @@ def capture_reference(
 
 
 def _capture_second(engine: Engine, work: Work, capture: Capture, progress: Progress) -> None:
-    """The second steps of a probe, as `capture_reference` does the first."""
+    """The second steps of a probe, captured like the first."""
     probe = work.probe
     if not probe.follows_up:
         return
@@ -227,9 +227,9 @@ def _keep(capture: Capture, item: WorkItem, digest: Digest) -> None:
 
 
 def _adopt_parts(work: Work, capture: Capture) -> None:
-    """Take over what another capture of the same reference holds of the same parts of a suite.
+    """Copy digests from another capture of the same reference for identical parts of a suite.
 
-    So a canary of one's own costs the reference its own answer, and not all the others' again.
+    So adding a custom canary costs the reference only its own answers, not those of all others again.
     """
     probe, header = work.probe, capture.header
     if len(capture):
@@ -253,7 +253,7 @@ def _missing_second(work: Work, capture: Capture) -> bool:
 
 
 def _check_tokens(capture: Capture, items: Sequence[WorkItem]) -> None:
-    """Answers to other tokens are no answers to these: a library may split text otherwise than when it was captured."""
+    """Refuse answers to other tokens: a library may tokenize a text differently than at capture time."""
     others = [item for item in items if item.key in capture and capture.asked(item.key) != requested_sha256(item)]
     if others:
         raise UsageError(

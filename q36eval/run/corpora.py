@@ -1,4 +1,4 @@
-"""Freezes the corpus that a shipped suite brings: texts of the hub's datasets, and documents of our own."""
+"""Freezes the corpus of a shipped suite: texts of the hub's datasets, and our own documents."""
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -22,19 +22,19 @@ Notify = Callable[[str], None]
 
 
 def freeze_corpus(suite: str, tokenizer: Path, target: Path, notify: Notify = lambda _: None) -> Manifest | None:
-    """Write the corpus of a shipped suite into `target`; None where it brings none that is frozen.
+    """Write the corpus of a shipped suite into `target`; None if it has no frozen corpus.
 
-    The same plan, datasets and chat template give the same bytes; nothing is left of a freezing that fails.
+    Deterministic for the same plan, datasets and chat template; a failed freezing leaves no files.
 
     Raises:
-        UsageError: a dataset is not to be had, the checkpoint has no chat template, or `target` holds something else.
+        UsageError: a dataset is unavailable, the checkpoint has no chat template, or `target` is not empty.
     """
     plan = plan_of(suite)
     if plan is None:
         return None
     check_replaceable(target, plan.name)
     hub = Hub({each.name: HubSource(revision=each.revision, licence=each.licence) for each in plan.datasets})
-    documents = [*_generated(plan, tokenizer)]  # first, since a checkpoint without a template is reported at once
+    documents = [*_generated(plan, tokenizer)]  # first, since a checkpoint without a template is reported immediately
     for dataset in plan.datasets:
         documents += _of_dataset(dataset, hub)
         notify(f"{dataset.slice}: {dataset.called} {dataset.split}")
@@ -57,10 +57,10 @@ def freeze_corpus(suite: str, tokenizer: Path, target: Path, notify: Notify = la
 
 
 def verified(suite: str, folder: Path) -> Manifest:
-    """The manifest of a suite's frozen corpus, its files hashed.
+    """The manifest of a suite's frozen corpus, with its files hashed.
 
     Raises:
-        UsageError: it was not frozen yet, or from another plan, or is not what its manifest says.
+        UsageError: it is not frozen yet, was frozen from another plan, or does not match its manifest.
     """
     plan = plan_of(suite)
     freeze = f"q36eval data freeze {suite} --tokenizer FOLDER"
@@ -109,7 +109,7 @@ def _generated(plan: CorpusPlan, tokenizer: Path) -> Iterator[CorpusDocument]:
 
 
 def _template_of(folder: Path) -> Callable[[list[dict[str, Any]], list[dict[str, Any]]], str]:
-    """How that checkpoint's chat template writes a whole conversation."""
+    """A function that renders a whole conversation by that checkpoint's chat template."""
     try:
         tokenizer = load_tokenizer(folder)
     except CorruptCheckpointError as error:

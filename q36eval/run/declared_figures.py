@@ -1,4 +1,4 @@
-"""What the probes declare they will yield, from files or as planned, and whether a criterion can ever pass over it."""
+"""The figures that probes declare, from files or the plan, and whether a criterion can ever pass on them."""
 
 import difflib
 from collections.abc import Iterable, Sequence
@@ -36,21 +36,21 @@ from q36eval.stats import (
 )
 
 ASSUMED_SCORE = METRICS[ProbeName.EVALS, "accuracy"].assumed_mean or 0.0
-"""Share that the reference is taken to get right before anything of it is captured."""
+"""The assumed share of right answers of the reference before anything is captured."""
 
 LOWER, HIGHER = Direction.LOWER_IS_BETTER, Direction.HIGHER_IS_BETTER
 NAMED = 12
-"""At most this many slices of a metric are named in a sentence, the likeliest first."""
+"""At most this many slices of a metric are named in a sentence, the most likely first."""
 
 GROUPED_BY_TEXTS = "position="
-"""Beginning of the names of groups of tokens of which only the texts tell which there are."""
+"""The prefix of groups of tokens that only the texts determine."""
 
 
 @dataclass(frozen=True)
 class Subject:
-    """What a policy is checked for. `own` is a folder of a person's own canaries.
+    """The subject of a policy check. `own` is a folder of custom canaries.
 
-    `corpus` says that a person's own texts are measured, `code` that programs which the model writes may run.
+    `corpus` means custom texts are measured, `code` that programs written by the model may run.
     """
 
     family: Family
@@ -63,7 +63,7 @@ class Subject:
 
 @dataclass(frozen=True)
 class Declared:
-    """Every figure that is declared; `groups` and `texts_open` say of which more may be yielded than is known yet."""
+    """Every declared figure; `groups` and `texts_open` describe figures that cannot be known yet."""
 
     family: str
     suite: str
@@ -71,9 +71,9 @@ class Declared:
     groups: tuple[TaskGroup, ...] = ()
     texts_open: bool = False
     probes: frozenset[ProbeName] = frozenset(ProbeName)
-    """The probes that declared what they yield; of others nothing is known."""
+    """The probes that declared their figures; nothing is known of others."""
     draws: int | None = None
-    """Draws of every canary family, where a person wants other than the suite's."""
+    """The requested draws of every canary family, if different from the suite's."""
 
     @cached_property
     def by_key(self) -> dict[str, DeclaredFigure]:
@@ -85,7 +85,7 @@ class Declared:
         return [f for f in self.figures if f.metric.probe is probe and metric in (None, f.metric.name)]
 
     def open(self, probe: ProbeName, metric: str, name: str) -> str | None:
-        """Why only what is not here yet can tell whether that figure is yielded; None where what is here tells."""
+        """Why only missing data can show whether that figure is measured; None if it is known."""
         if probe is ProbeName.EVALS and only_data_tell(self.groups, metric, name):
             return f"only the data of the suite {self.suite} tell whether it has {metric} of {name!r}"
         grouped = name.startswith(GROUPED_BY_TEXTS) and f"{probe}.{metric}[kind={KINDS[0]}]" in self.by_key
@@ -100,10 +100,10 @@ class Declared:
 
 
 def declared_for(subject: Subject, paths: Paths) -> Declared:
-    """What will be yielded, from files alone: before anything is loaded or planned.
+    """The declared figures, from files alone: before anything is loaded or planned.
 
     Raises:
-        UsageError: there is no such suite, or its file is malformed.
+        UsageError: the suite does not exist, or its file is malformed.
     """
     place = suite_place(subject.suite, paths)
     texts = None if subject.corpus else _slices_of_texts(subject.suite, place)
@@ -126,7 +126,7 @@ def declared_for(subject: Subject, paths: Paths) -> Declared:
 
 
 def _slices_of_texts(suite: str, place: SuitePlace) -> tuple[str, ...] | None:
-    """The slices of the texts that a suite brings, frozen yet or not; None where it brings none."""
+    """The slices of a suite's texts, even before they are frozen; None if it has no texts."""
     plan = plan_of(texts_of(suite))
     if plan is not None:
         return plan.slices
@@ -136,7 +136,7 @@ def _slices_of_texts(suite: str, place: SuitePlace) -> tuple[str, ...] | None:
 
 
 def declared_by(works: Iterable[Work], family: str, suite: str) -> Declared:
-    """What the probes of planned work will yield; of one that crashed or declares nothing, nothing is known."""
+    """The declared figures of planned probes; unknown for one that crashed or declares nothing."""
     whole = [work.probe for work in works if work.failed is None]
     declared = {probe.name: figures for probe in whole if (figures := probe.declared()) is not None}
     every = tuple(figure for figures in declared.values() for figure in figures)
@@ -144,8 +144,8 @@ def declared_by(works: Iterable[Work], family: str, suite: str) -> Declared:
 
 
 def declared_of_corpus(documents: Sequence[CorpusDocument], prompts: Sequence[OnPolicyPrompt]) -> list[DeclaredFigure]:
-    """The divergences over documents and prompts that the reference is to answer, with the most clusters possible."""
-    # a document and a prompt of one name are counted twice: no fewer than there are
+    """The divergences over documents and the prompts that the reference will answer, with the maximum of clusters."""
+    # a document and a prompt of one name count twice: an upper bound
     sources = [(each.slice, "text", each.cluster or each.id) for each in documents]
     sources += [(each.slice, "prompt", each.cluster or each.id) for each in prompts]
 
@@ -159,7 +159,7 @@ def declared_of_corpus(documents: Sequence[CorpusDocument], prompts: Sequence[On
 
 
 def never_passes(criterion: Criterion, declared: Declared) -> str | None:
-    """Why nothing that will be measured could make the criterion PASS; None where it could, or is not known yet."""
+    """Why no measurement could make the criterion PASS; None if one could, or if that is not known yet."""
     figure = declared.by_key.get(criterion.key)
     if figure is None:
         return _unmeasured(criterion, declared)
@@ -167,7 +167,7 @@ def never_passes(criterion: Criterion, declared: Declared) -> str | None:
 
 
 def _unmeasured(criterion: Criterion, declared: Declared) -> str | None:
-    """Why the figure is not yielded: what is instead. None where it may be."""
+    """Why the figure is not measured, and the available alternatives. None if it may be."""
     probe, metric, name = criterion.probe, criterion.metric, criterion.slice
     if probe not in declared.probes or criterion.key in declared.by_key or declared.open(probe, metric, name):
         return None
@@ -188,7 +188,7 @@ def _unmeasured(criterion: Criterion, declared: Declared) -> str | None:
 
 
 def _unjudgeable(criterion: Criterion, figure: DeclaredFigure) -> str | None:
-    """Why no value whatever of that figure could make the criterion PASS; None where some could."""
+    """Why no value of that figure could make the criterion PASS; None if some value could."""
     margin, metric, judged = criterion.margin, criterion.metric, figure.metric
     if judged.estimator == "derived":
         return f"{metric} is computed from another measurement; judge that one instead"
@@ -211,7 +211,7 @@ def _unjudgeable(criterion: Criterion, figure: DeclaredFigure) -> str | None:
 
 
 def too_few(criterion: Criterion, figure: DeclaredFigure, declared: Declared) -> str | None:
-    """Where fewer are evaluated than must be scored, or than its margin takes, nothing ever passes."""
+    """Why too few items are evaluated to pass: fewer than must be scored, or than the margin needs."""
     suite = declared.suite
     if declared.draws is not None and criterion.probe is ProbeName.CANARIES:
         suite += f" with --draws {declared.draws}"
@@ -233,7 +233,7 @@ def too_few(criterion: Criterion, figure: DeclaredFigure, declared: Declared) ->
     shown = judged.estimator in ("paired_proportions", "paired_mean") and judged.bounded
     if figure.items is None or not shown or criterion.margin.against == "blessed":
         return None
-    # the most favourable of all: what the reference gets wrong, no branch can lose, and no recovery is of
+    # the most favourable case: a branch cannot lose items that the reference gets wrong, and they add no recovery
     score = 1.0 if criterion.margin.kind == "min_recovery" else ASSUMED_SCORE
     identical = as_expected([1] * figure.items, score)
     shown = can_show(

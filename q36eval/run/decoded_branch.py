@@ -1,6 +1,6 @@
-"""What serving adds, in a gate: the branch decoded here against the branch as it is served, on beginnings of texts.
+"""The serving error in a gate: the branch decoded here against the served branch, on the starts of texts.
 
-The divergence is the serving error of `attribute --engine` (`q36eval.run.serving_error`), of more texts, less of each.
+The divergence is the serving error of `attribute --engine` (`q36eval.run.serving_error`), with more but shorter texts.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -27,7 +27,7 @@ from q36eval.run.serving_error import arithmetic_of, judged_side
 from q36eval.served.declared_server import SERVING_KL, SERVING_TEXTS
 
 TOKENS = 64
-"""Of each text's beginning: a fault of the arithmetic is everywhere, and an interval needs independent texts."""
+"""At the start of each text: an arithmetic fault is everywhere, and an interval needs independent texts."""
 NOT_SERVED = "the engine {kind} serves nothing: what it computes is the branch decoded here"
 NO_STATES = (
     "what serving adds: the server gives no log-probabilities over its whole vocabulary (vLLM: --max-logprobs -1); "
@@ -37,7 +37,7 @@ NO_STATES = (
 
 @dataclass(frozen=True)
 class DecodedHere:
-    """The texts, and the branch decoded in this process: weight-only and, where it quantizes inputs, emulated too."""
+    """The texts, and the branch decoded in this process: weight-only and, if it quantizes inputs, also emulated."""
 
     chosen: Sample
     sides: Mapping[str, Side]
@@ -45,7 +45,7 @@ class DecodedHere:
 
     @classmethod
     def of(cls, folder: Path, options: EngineOptions, documents: Sequence[CorpusDocument]) -> "DecodedHere":
-        """Score the texts by the branch whose serving engine has these options; nothing but states and heads stays.
+        """Score the texts by the branch whose serving engine has these options; only states and heads remain in memory.
 
         Raises:
             CorruptCheckpointError, EngineError: the branch cannot be loaded, or a text cannot be scored.
@@ -66,12 +66,12 @@ class DecodedHere:
         return cls(chosen, sides, quantizes_inputs)
 
     def served_by(self, engine: Engine) -> Measurement:
-        """`served.serving_kl`: how far that engine's distributions are from those of the branch decoded.
+        """`served.serving_kl`: the divergence of that engine's distributions from those of the decoded branch.
 
-        Of a branch that quantizes inputs the decoded one that the engine is nearer to counts, as in `attribute`.
+        If the branch quantizes inputs, the decoded variant nearer to the engine counts, as in `attribute`.
 
         Raises:
-            EngineError: the engine does not give what the divergence is of, or numbers that are not finite.
+            EngineError: the engine does not support the divergence, or returns non-finite numbers.
         """
         if engine.scores != "states":
             raise EngineError("server-log-probs-missing", NO_STATES)
@@ -84,7 +84,7 @@ class DecodedHere:
 
 
 def beginnings(documents: Sequence[CorpusDocument], tokenizer: Any) -> Sample:
-    """The first tokens of `SERVING_TEXTS` documents, of each source one, slice by slice in turn."""
+    """The first tokens of `SERVING_TEXTS` documents, one per source, slice by slice in turn."""
     chosen: dict[str, tuple[CorpusDocument, ScoreRequest]] = {}
     for document in in_turn(documents, lambda document: document.slice):
         source = document.cluster or document.key
@@ -101,9 +101,9 @@ def beginnings(documents: Sequence[CorpusDocument], tokenizer: Any) -> Sample:
 def known_floor(
     history: History, family: str, branches: Iterable[str], served: DeploymentIdentity, reference: DeploymentIdentity
 ) -> Measurement | None:
-    """The least that `attribute --engine` found two engines to differ by on that reference, as the criterion's floor.
+    """The smallest difference of two engines on that reference found by `attribute --engine`, as the criterion's floor.
 
-    One of the two is the engine in-process, the other that of `served`, in its version. None where none was measured.
+    One of the two is the engine in-process, the other that of `served`, in its version. None if never measured.
     """
     floors = []
     for run in (run for name in dict.fromkeys(branches) for run in history.series_runs(name, family)):
@@ -131,6 +131,6 @@ def known_floor(
 
 
 def _side(engine: Engine, settings: EngineSettings, chosen: Sample) -> Side:
-    """On the host, out of the way of the next model."""
+    """Kept on the host, to free the device for the next model."""
     states = {key: rows.cpu() for key, rows in hidden_states(engine, chosen.requests).items()}
     return Side(states, Head.of(settings).logits)

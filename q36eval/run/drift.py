@@ -1,4 +1,4 @@
-"""A branch's drift as history holds it: its runs, what its policy judges, and its blessed run."""
+"""A branch's drift from history: its runs, its policy's measurements, and its blessed run."""
 
 from collections.abc import Collection, Sequence
 from functools import cache
@@ -10,9 +10,9 @@ from q36eval.history import History, RunFilter, RunState
 def drift_of(
     history: History, family: str, branch: str, *, containing: str | None = None, everything: bool = False
 ) -> BranchDrift:
-    """Drift of what a branch's newest verdict rests on; of all that was measured where it has none.
+    """Drift of the measurements behind a branch's newest verdict; of all measurements without a verdict.
 
-    By `everything` other metrics are compared as well and decide nothing; `containing` leaves only keys that hold it.
+    With `everything` other metrics are compared, too, and decide nothing; `containing` selects keys that contain it.
     Nothing is written.
     """
     watched = judged_keys(history, family, branch)
@@ -20,19 +20,19 @@ def drift_of(
     if containing is not None:
         keys = [key for key in keys or history.metric_keys(branch, family) if containing in key]
     blessing = next(iter(history.blessings(branch, family)), None)
-    runs = history.series_runs(branch, family)  # before the figures: a run that ends meanwhile lacks none
+    runs = history.series_runs(branch, family)  # before the figures, so that a run that ends meanwhile is complete
     series = history.metric_series(branch, family, keys)
     blessed = None if blessing is None else blessing.run_id
     return branch_drift(family, branch, series, cache(history.measurements), blessed, watched, runs, keys)
 
 
 def standing_drift(history: History, family: str, branch: str) -> BranchDrift:
-    """Where a branch stands, its metrics without points."""
+    """A branch's current state, its metrics without points."""
     return drift_of(history, family, branch).without_points()
 
 
 def followed(history: History, standing: BranchDrift, keys: Sequence[str]) -> list[MetricDrift]:
-    """Some metrics of a branch with their points, compared at the level that all watched ones share."""
+    """Some metrics of a branch with their points, compared at the level shared by all watched ones."""
     family, branch = standing.family, standing.branch
     watched = judged_keys(history, family, branch) or {metric.key for metric in standing.metrics}
     runs = history.series_runs(branch, family)
@@ -41,9 +41,9 @@ def followed(history: History, standing: BranchDrift, keys: Sequence[str]) -> li
 
 
 def judged_keys(history: History, family: str, branch: str) -> Collection[str] | None:
-    """Keys of the measurements that the branch's newest verdict rests on; None where there is no verdict.
+    """Keys of the measurements behind the branch's newest verdict; None without a verdict.
 
-    Where that is of a server by itself, those of the newest gate as well.
+    If that verdict is of a server alone, those of the newest gate are included.
     """
     finished = RunFilter(family=family, branch=branch, state=RunState.FINISHED)
     judged = set[str]()
@@ -57,4 +57,4 @@ def judged_keys(history: History, family: str, branch: str) -> Collection[str] |
 
 
 RECENT = 100
-"""Among how many of the newest finished runs a verdict is looked for."""
+"""The number of newest finished runs in which a verdict is searched."""

@@ -1,4 +1,4 @@
-"""The noise floor of a run's reference: measured once, kept next to its captures, and read by every run."""
+"""The noise floor of a run's reference: measured once, stored next to its captures, and read by every run."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -19,16 +19,17 @@ if TYPE_CHECKING:
 
 
 def floor_file(captures: Path, identity: DeploymentIdentity, probe: Probe) -> Path:
-    """Where the floor of that reference on that probe's suite is kept, beside its captures."""
+    """The path of the floor of that reference on that probe's suite, next to its captures."""
     from q36eval.kl.floor_file import floor_path
 
     return floor_path(captures, identity, probe.suite_sha256)
 
 
 def floor_state(folder: Path, header: Header) -> str | None:
-    """What a capture still lacks of its noise floor and how to have it measured; None where it lacks nothing.
+    """The missing part of a capture's noise floor, and the command to measure it; None if complete.
 
-    Only a divergence over the full vocabulary has a floor. One that the engine broke on throughout is missing as much.
+    Only a divergence over the full vocabulary has a floor. A floor on which the engine failed throughout counts as
+    missing.
 
     Raises:
         UsageError: the file is damaged or another reference's.
@@ -47,10 +48,10 @@ def floor_state(folder: Path, header: Header) -> str | None:
 
 
 def known_floor(reference: Reference, probes: Sequence[Probe]) -> list[Measurement]:
-    """The figures of a floor that is known already, before any checkpoint is loaded; none where it is not.
+    """The figures of an existing floor, before any checkpoint is loaded; none without one.
 
     Raises:
-        UsageError: the file is damaged or another reference's; or only a pack of the reference is at hand, so that no
+        UsageError: the file is damaged or another reference's; or only a pack of the reference is available, so that no
             floor can be measured, and it has none.
     """
     from q36eval.kl.floor_file import measurements, read_floor
@@ -71,9 +72,9 @@ def known_floor(reference: Reference, probes: Sequence[Probe]) -> list[Measureme
 
 @dataclass(frozen=True)
 class FloorKeeper:
-    """Has the floor of one reference measured where none is kept.
+    """Has the floor of one reference measured if none is stored.
 
-    `load_reference` is called only then; None where the reference's weights are not at hand, and then no floor is
+    `load_reference` is called only then; None if the reference's weights are not available, and then no floor is
     measured.
     """
 
@@ -82,10 +83,10 @@ class FloorKeeper:
     load_reference: Callable[[], Engine] | None
     progress: Progress
     documents: int | None = None
-    """Measure it on so many documents only, and keep it apart from the floors that margins are held against."""
+    """Measure it on this many documents only, and store it apart from the floors that margins are compared with."""
 
     def figures(self, works: Sequence[Work], captures: Captures) -> list[Measurement]:
-        """The floor of the KL's texts, whose captures are whole; none where it can be neither read nor measured."""
+        """The floor of the KL's texts, whose captures are complete; none if it can be neither read nor measured."""
         from q36eval.kl.floor_file import measurements
 
         work = next((work for work in works if work.probe.name is ProbeName.KL and work.failed is None), None)
@@ -93,10 +94,10 @@ class FloorKeeper:
         return [] if floor is None else list(measurements(floor))
 
     def floor(self, work: Work, captures: Captures) -> "ReferenceFloor | None":
-        """The floor that is kept, else measured now and kept; None where it can be neither.
+        """The stored floor, else measured now and stored; None if neither is possible.
 
-        One that the engine broke on in part is kept with that said, so that a pack holds what could be measured, and
-        measured again as long as the reference is at hand.
+        A floor on which the engine partly failed is stored with that fact, so that a pack holds every possible
+        measurement; it is measured again whenever the reference is available.
         """
         from q36eval.kl.corpus import in_turn
         from q36eval.kl.floor import measure_floor

@@ -1,8 +1,7 @@
-"""Requests an engine's results for work items, and hands out each item with all of them.
+"""Requests an engine's results for work items, and returns each item with all of them.
 
-All that the probes want scored is handed to the engine as one plan, and likewise all that must be generated. Some items
-have a second step, requested when the reference's answer to the first is known; it is kept beside the first, under its
-own key.
+All requests to score go to the engine as one plan, and so do all requests to generate. Some items have a second step,
+requested when the reference's answer to the first is known; it is stored next to the first, under a separate key.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -15,19 +14,19 @@ from q36eval.errors import EngineError, UsageError
 from q36eval.probes import Digest, ItemResults, Probe, WorkItem, in_group
 
 Round = tuple[str, int]
-"""A stage and a block of it."""
+"""A stage and one of its blocks."""
 
 
 @dataclass
 class Work:
-    """One probe with all its items; `done` are the keys of those that are evaluated already."""
+    """One probe with all its items; `done` are the keys of those already evaluated."""
 
     probe: Probe
     items: list[WorkItem]
     failed: str | None = None
     done: frozenset[str] = frozenset()
     resolved: frozenset[str] = frozenset()
-    """Tasks whose result is clear, so that their other items are not evaluated."""
+    """Tasks with a clear result, whose other items are not evaluated."""
 
     @property
     def todo(self) -> list[WorkItem]:
@@ -36,7 +35,7 @@ class Work:
 
     @property
     def stages(self) -> list[str]:
-        """Its stages in the order in which they were planned, hence evaluated."""
+        """Its stages in the order of planning, which is the order of evaluation."""
         return list(dict.fromkeys(item.stage for item in self.items))
 
     def of_stage(self, stage: str) -> list[WorkItem]:
@@ -48,7 +47,7 @@ class Work:
         return sorted({item.block for item in self.of_stage(stage)})
 
     def of_round(self, place: Round | None) -> list[WorkItem]:
-        """The items of one round, those of resolved tasks left out; of None all items."""
+        """The items of one round without those of resolved tasks; None selects all items."""
         if place is None:
             return self.items
         items = (item for item in self.items if (item.stage, item.block) == place)
@@ -70,11 +69,11 @@ def finished_items(
     place: Round | None = None,
     retried: Retried | None = None,
 ) -> Iterator[tuple[Work, WorkItem, ItemResults]]:
-    """Every item (of the round `place`) with all its results, as soon as the last one came.
+    """Every item (of the round `place`) with all its results, as soon as the last one arrives.
 
-    What is done is named to the engine too, so that its batches are those of an uninterrupted run. A request that
-    errored is made again in a batch of other errored ones before its error stands; `retried` is called each time. An
-    item without requests that are needed is finished at once: its probe knows why.
+    Finished items are passed to the engine too, so that its batches are those of an uninterrupted run. An errored
+    request is made again in a batch of other errored ones before its error is final; `retried` is called each time. An
+    item without needed requests is finished immediately: its probe knows the reason.
     """
     waiting: dict[str, _Pending] = {}
     items = [(work, item) for work in works for item in work.of_round(place)]
@@ -114,7 +113,7 @@ def _complete(entry: _Pending, result: Scored | Generated) -> Iterator[tuple[Wor
 
 
 def refuse_unanswerable(generates: bool, works: Iterable[Work], whose: str) -> None:
-    """Refuse what needs answers where the engine `generates` none, before any of it is waited for.
+    """Refuse items that need answers if the engine does not generate, before waiting for any.
 
     Raises:
         UsageError: a probe has such items.
@@ -132,7 +131,7 @@ def refuse_unanswerable(generates: bool, works: Iterable[Work], whose: str) -> N
 
 
 SECOND = "/then"
-"""Ends the key of the second step of an item."""
+"""The suffix of the key of an item's second step."""
 
 
 def second_items(work: Work, known: Mapping[str, Digest]) -> list[WorkItem]:
@@ -152,18 +151,18 @@ def second_items(work: Work, known: Mapping[str, Digest]) -> list[WorkItem]:
 
 
 def first_key(second_key: str) -> str:
-    """The key of the item that a second step is about."""
+    """The key of the item to which a second step belongs."""
     return second_key.removesuffix(SECOND)
 
 
 def followed_up(items: Iterable[WorkItem], second: Iterable[WorkItem]) -> list[WorkItem]:
-    """The items as the branch gets them: with the scores of the second step, whose repeats are the reference's."""
+    """The items for the branch: with the scores of the second step; its repeats are only for the reference."""
     scores = {item.key: item.scores for item in second}
     return [replace(item, scores=item.scores + scores.get(item.key + SECOND, ())) for item in items]
 
 
 def known_of(captures: Mapping[str, Digest], key: str) -> Digest | None:
-    """All that is captured of one item, both steps as one digest; None where not even the first is."""
+    """All captured data of one item, both steps as one digest; None if the first is missing."""
     first, second = captures.get(key), captures.get(key + SECOND)
     if first is None or second is None:
         return first
@@ -174,8 +173,8 @@ MISSING = Digest(error="the reference could not be measured on this item")
 
 
 class BothSteps(Mapping[str, Digest]):
-    """What is captured of the items of these keys, both steps as one digest, `MISSING` where nothing is; read from disk
-    only where it is looked up."""
+    """The captured data of the items with these keys, both steps as one digest, `MISSING` if absent; read from disk on
+    access."""
 
     def __init__(self, captures: Mapping[str, Digest], keys: Collection[str]) -> None:
         self._captures, self._keys = captures, dict.fromkeys(keys)

@@ -1,4 +1,4 @@
-"""What the KL probe scores: the suite's corpus or a person's own, and the reference's sampled answers to prompts."""
+"""The texts that the KL probe scores: the suite's or a custom corpus, and the reference's sampled answers."""
 
 import json
 from collections.abc import Callable, Sequence
@@ -26,10 +26,10 @@ Corpus = tuple[CorpusConfig, list[CorpusDocument]]
 
 
 def corpus_of(suite: str, corpus: Path | None, paths: Paths) -> Corpus:
-    """The corpus of that file, or the suite's own, with how it is to be scored.
+    """The corpus of that file, or the suite's own, with its scoring settings.
 
     Raises:
-        UsageError: an unknown suite, data that is not what its manifest says, or a corpus file that cannot be used.
+        UsageError: an unknown suite, data that does not match its manifest, or an unusable corpus file.
     """
     place = suite_place(suite, paths)
     if corpus is not None:
@@ -62,8 +62,8 @@ def material_of(
     """Documents, answers and windows; the reference answers now if `kept_in` does not hold its answers yet.
 
     Raises:
-        UsageError: a context that leaves nothing to score after the overlap, or answers that cannot be used.
-        EngineError: the reference could not answer.
+        UsageError: the context leaves nothing to score after the overlap, or the answers are unusable. EngineError: the
+            reference could not answer.
     """
     config, documents = corpus
     context, overlap = context_and_overlap(config, family_context)
@@ -77,10 +77,10 @@ def material_of(
 
 
 def context_and_overlap(config: CorpusConfig, family_context: int) -> tuple[int, int]:
-    """The lesser of the family's context and the corpus file's, and the least left context in a longer document.
+    """The smaller of the family's context and the corpus file's, and the minimum left context in a longer document.
 
     Raises:
-        UsageError: the overlap is no less than the context.
+        UsageError: the overlap is not smaller than the context.
     """
     context = min(family_context, config.context or family_context)
     overlap = config.overlap or max(1, min(OVERLAP, context // 4))
@@ -121,20 +121,20 @@ ANSWERED = (
     "tool-none-must-pass",
     "tool-none",
 )
-"""The canaries whose first questions are answered: named, so that a canary more moves no divergence."""
+"""The canaries whose first questions are answered: listed by name, so that adding a canary changes no divergence."""
 
 
 @cache
 def answered_canaries() -> tuple[CanarySpec, ...]:
-    """Those of the shipped canaries, read once."""
+    """Those canaries from the shipped ones, read once."""
     return tuple(load_specs(only=ANSWERED, skills=None))
 
 
 def on_policy_prompts(settings: OnPolicySettings, paths: Paths) -> list[OnPolicyPrompt]:
-    """The first questions of the canaries named above, and the chat prompts, as far as the settings want them.
+    """The first questions of the canaries named above, and the chat prompts, as the settings request.
 
     Raises:
-        UsageError: the chat prompts are not what their manifest says.
+        UsageError: the chat prompts do not match their manifest.
     """
     canaries = _canary_prompts(answered_canaries(), settings.per_canary)
     return canaries + (_own_prompts(paths, settings.prompts or "chat") if settings.chat else [])
@@ -143,7 +143,7 @@ def on_policy_prompts(settings: OnPolicySettings, paths: Paths) -> list[OnPolicy
 def _canary_prompts(specs: Sequence[CanarySpec], count: int) -> list[OnPolicyPrompt]:
     prompts = []
     for spec in specs if count else ():
-        # a family of `count` draws begins like a longer one, and is drawn sooner
+        # a family of `count` draws begins like a longer one, and is generated faster
         family = None if spec.family is None else spec.family.model_copy(update={"n": count})
         for case in cases_of(spec.model_copy(update={"family": family}))[:count]:
             prompts.append(
@@ -160,7 +160,7 @@ def _canary_prompts(specs: Sequence[CanarySpec], count: int) -> list[OnPolicyPro
 
 
 def _own_prompts(paths: Paths, name: str) -> list[OnPolicyPrompt]:
-    """A list of prompts of ours; those without a kind are chat."""
+    """A list of our own prompts; those without a kind are chat."""
     folder = paths.data / "prompts"
     listed = verify(folder).files.get(f"{name}.jsonl")
     if listed is None:

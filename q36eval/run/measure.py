@@ -1,4 +1,4 @@
-"""One run, put together: targets, engines, probes, history, decision."""
+"""One run, assembled: targets, engines, probes, history, decision."""
 
 import os
 from collections.abc import Iterator, Sequence
@@ -33,24 +33,24 @@ from q36eval.run.suites import suite_place, supplies_of
 from q36eval.run.templates import family_template
 
 LOST = ("history-deleted", "history-replaced")
-"""Codes of errors after which nothing that a run measured can be read any more."""
+"""Codes of errors after which a run's measurements can no longer be read."""
 
 
 def measure(request: Request, paths: Paths, history: History, progress: Progress) -> RunRecord:
     """Measure the branch (or continue the run to resume) and decide, if a policy was given.
 
-    A checkpoint that cannot be what it says is a proven fault and is judged as one; trouble of the engine becomes a
-    failed probe. The run is closed in every case but an interruption, which leaves it to be resumed.
+    A checkpoint that contradicts its description is a proven fault and is judged as one; an engine error becomes a
+    failed probe. The run is closed in every case but an interruption, which leaves it resumable.
 
     Raises:
-        UsageError: the request cannot be met; the run to resume is finished, asked other things, saw its checkpoint
+        UsageError: the request cannot be met; the run to resume is finished, had another request, saw its checkpoint
             change, or is being measured by another process.
         ChangedError: a checkpoint changed meanwhile. There is no verdict, and the run is not resumed.
     """
     with opened_once() as folders:
         folders.measure_against(None if request.reference is None else request.reference.folder)
-        with suppress(EngineError):  # the run says so, if it cannot be read
-            folders.hold(request.branch.folder)  # as it is now, however long the reference takes
+        with suppress(EngineError):  # the run reports it if it cannot be read
+            folders.hold(request.branch.folder)  # its present state, however long the reference takes
         return _measure(request, folders, paths, history, progress)
 
 
@@ -69,7 +69,7 @@ def _measure(request: Request, folders: OpenFolders, paths: Paths, history: Hist
     with _held(run.id, paths):
         if resume is not None:
             run = _reopen(run.id, request, suites, template, history)
-            if run.policy is not None:  # whose titles may differ: it is judged as it will be replayed
+            if run.policy is not None:  # titles may differ: judged as it will be replayed
                 request = replace(request, policy=Policy.model_validate(run.policy))
         with _interruptible(history, run, resumable=not request.stands_alone):
             begun = EventKind.BEGUN if resume is None else EventKind.RESUMED
@@ -126,13 +126,13 @@ def _measure_run(
         running.measure()
     except (UsageError, StorageError, ChangedError):
         raise
-    except Exception as error:  # the verdict must say what was not measured, whatever broke
+    except Exception as error:  # the verdict must report missing measurements, whatever failed
         reason = str(error) if isinstance(error, Q36Error) else f"{type(error).__name__}: {error}"
         note(history, run.id, EventKind.ERROR, reason)
         for name in request.probes:
             history.add_failure(run.id, ProbeFailure(probe=name, reason=reason, kind="crashed"))
     folders.verify()
-    # which deployment it was, and whose answers it took over, is known only since
+    # the deployment and the origin of its answers are known only now
     tried = tried_before(history, history.get_run(run.id))
     now = now.model_copy(update={"tried": tried, "supplies": supplies_of(request, probes, paths)})
     history.update_run(run.id, circumstances=now, timings=running.timings)
@@ -145,7 +145,7 @@ def _measure_run(
 
 
 def _texts(request: Request, paths: Paths) -> Sequence[CorpusDocument]:
-    """What the KL is measured on, whichever probes are part of the run; general texts if the suite brings none."""
+    """The texts for the KL, whichever probes are part of the run; general texts if the suite has none."""
     from q36eval.run.materials import corpus_of
 
     corpus = request.corpus
@@ -157,9 +157,9 @@ def _texts(request: Request, paths: Paths) -> Sequence[CorpusDocument]:
 def stopping_rule(
     request: Request, history: History, run: RunRecord, reference: DeploymentIdentity, now: Circumstances
 ) -> PolicyRule | None:
-    """When enough was evaluated; None where everything is to be.
+    """The rule for enough evidence; None if everything is to be evaluated.
 
-    A run that began exhaustively stays so however it is resumed: its record and its model card say so.
+    A run that began exhaustively stays exhaustive when resumed: its record and its model card say so.
     """
     if request.policy is None or request.exhaustive or run.provenance.get("exhaustive") is True:
         return None
@@ -175,11 +175,11 @@ def judge(
     now: Circumstances,
     stages: Sequence[Stage],
 ) -> GateReport:
-    """The decision over what is in history."""
+    """The decision on the measurements in history."""
     for name in (each for each in ALL_PROBES if each not in request.probes):
         reason = f"the {name} probe is not part of this run"
         history.add_failure(run.id, ProbeFailure(probe=name, reason=reason, kind="skipped"))
-    run = history.get_run(run.id)  # which reference it was is known only since
+    run = history.get_run(run.id)  # the reference's identity is known only now
     return decided(policy, evidence_of(history, run, now, stages), now)
 
 
@@ -203,7 +203,7 @@ def _start(
 
 
 def _declaration(request: Request) -> dict[str, Any]:
-    """What the family's file says of the branch, as it is kept; nothing where its policy cannot be read."""
+    """The family's declaration of the branch, as stored; empty if its policy cannot be read."""
     if request.policy is None or request.declared is None:
         return {}
     against = "" if request.reference is None else request.reference.name
@@ -219,7 +219,7 @@ def _declaration(request: Request) -> dict[str, Any]:
 
 @contextmanager
 def _held(run_id: str, paths: Paths) -> Iterator[None]:
-    """The run is measured by this process only."""
+    """Lock the run for this process."""
     with ExitStack() as stack:
         try:
             stack.enter_context(exclusive(paths.run_lock(run_id)))
@@ -234,7 +234,7 @@ def _held(run_id: str, paths: Paths) -> Iterator[None]:
 def _reopen(
     run_id: str, request: Request, suites: dict[str, str], template: DeclaredTemplate | None, history: History
 ) -> RunRecord:
-    """The run to resume, read again now that it is held: another process may have finished it meanwhile."""
+    """The run to resume, read again under its lock: another process may have finished it meanwhile."""
     run = history.get_run(run_id)
     if run.state is RunState.FINISHED:
         raise run_finished(run.id)
@@ -263,9 +263,9 @@ def _reopen(
 
 @contextmanager
 def _interruptible(history: History, run: RunRecord, *, resumable: bool) -> Iterator[None]:
-    """Leave the run to be resumed, however it is interrupted; what had ended by then keeps its verdict.
+    """Leave the run resumable after any interruption; a run that had already ended keeps its verdict.
 
-    One that is not `resumable` is left as it is, for people to see.
+    One that is not `resumable` stays unchanged, for people to see.
     """
     try:
         yield
@@ -278,7 +278,7 @@ def _leave(history: History, run: RunRecord, error: BaseException, *, resumable:
     ended = False
     if isinstance(error, ChangedError):
         history.update_run(run.id, provenance=history.get_run(run.id).provenance | {CHANGED: str(error)})
-    with closing(), suppress(StorageError, UsageError):  # on a full disk it stays as it is, and can be resumed as well
+    with closing(), suppress(StorageError, UsageError):  # on a full disk it stays unchanged, and can be resumed, too
         ended = history.finish_run(run.id, state=RunState.INTERRUPTED).state is RunState.FINISHED
         if not ended:
             note(history, run.id, EventKind.INTERRUPTED, " ".join(str(error).split()) or type(error).__name__)

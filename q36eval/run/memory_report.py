@@ -1,4 +1,4 @@
-"""A plan of memory: one line in words for every run, and the whole of it for programs."""
+"""A memory plan: one line in words for every run, and the complete plan for programs."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -10,7 +10,7 @@ GIB = 1 << 30
 MIB = 1 << 20
 
 BATCHES = "batches"
-"""In a run's provenance: what composes the branch's batches, as it was begun."""
+"""In a run's provenance: the limits of the branch's batches when it began."""
 
 _WEIGHTS = {DECODED: "decoded weights", PACKED: "packed weights", LAYERS: "weights outside the layers"}
 
@@ -18,14 +18,14 @@ SHORT = "Memory is short here, so batches are smaller than this device has them,
 
 
 def size(count: int) -> str:
-    """Bytes as a person reads them: `20.9 GiB`, `13 MiB`."""
+    """Bytes in readable form: `20.9 GiB`, `13 MiB`."""
     return f"{count / GIB:,.1f} GiB" if count >= GIB else f"{count / MIB:,.0f} MiB"
 
 
 def batches_line(plan: MemoryPlan) -> str:
-    """What is computed together, where weights lie, and what they take."""
+    """The batch limits, the location of weights, and their size."""
     answers = "" if plan.room.placement == LAYERS else f" and {plan.rows} answers"
-    # of a host, what was free before the weights lay there
+    # for a host: free memory before the weights were loaded
     whole = plan.room.free + plan.room.weights if plan.room.host else plan.room.total
     line = f"Batches on {plan.room.device}: {plan.score_tokens:,} tokens scored{answers} at a time; "
     line += f"{_WEIGHTS[plan.room.placement]} take {size(plan.room.weights)} of {size(whole)}."
@@ -34,17 +34,17 @@ def batches_line(plan: MemoryPlan) -> str:
 
 
 def limits(plan: MemoryPlan) -> str:
-    """What composes batches, as a run keeps it."""
+    """The batch limits, as stored with a run."""
     return f"{plan.score_tokens:,} tokens scored, {plan.prompt_tokens:,} read and {plan.rows} answers at a time"
 
 
 def other_batches(begun: str, now: str) -> str:
-    """What is said where a resumed run's batches are others than those it was begun with."""
+    """The message if a resumed run's batches differ from those it began with."""
     return f"The run was begun with {begun}; from here on it has {now}, so last digits of numbers may differ."
 
 
 def plan_document(plan: MemoryPlan) -> Mapping[str, Any]:
-    """The whole plan for programs; bytes throughout."""
+    """The complete plan for programs; all sizes in bytes."""
     room = plan.room
     return {
         "device": room.device,

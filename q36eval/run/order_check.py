@@ -1,9 +1,9 @@
-"""Whether an engine still answers as it did: the first items are evaluated again once everything else was.
+"""Whether an engine's answers changed during a run: the first items are evaluated again at the end.
 
-Items that come last see an engine that has run for hours. Was it another engine by then, its answers say nothing of the
-branch. An engine that repeats itself bit for bit must give every answer again: a few short ones show whether it does.
-Of any other only scores are compared, since its texts part at near ties, and so many may differ as its own scatter
-explains.
+The last items see an engine that has run for hours. If it has changed by then, its answers say nothing about the
+branch. A deterministic engine must repeat every answer bit for bit: a few short ones show whether it does. For any
+other engine only scores are compared, since its texts diverge at near ties, and as many may differ as its own
+nondeterminism explains.
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -20,25 +20,25 @@ from q36eval.stats import DEFAULT_LEVEL, proportion_interval
 
 ITEMS = 64
 FEW = 8
-"""Items where the engine is deterministic."""
+"""The number of items if the engine is deterministic."""
 AMONG = 4
-"""They are chosen among so many times as many."""
+"""They are selected from this many times as many."""
 
 PROBES = (ProbeName.CANARIES, ProbeName.EVALS)
 FALSE_ALARMS = 0.001
-"""How often a run may be called not measured though its engine is as it was, all probes together."""
+"""The chance that a run is called not measured although its engine is unchanged, over all probes together."""
 
 STATED_RATE = 0.06
-"""Share of scores that an engine changes from run to run, at most: near-lossless branches change 2 to 6 % of them, and
-an engine that alone changes more cannot tell such a branch from its reference."""
+"""The maximum share of scores that an engine changes from run to run: near-lossless branches change 2 to 6 % of them,
+and an engine that alone changes more cannot distinguish such a branch from its reference."""
 
 
 def first_answered(outcomes: Sequence[ItemOutcome], places: Mapping[str, tuple[str, int]] | None) -> list[ItemOutcome]:
-    """First items that the branch answered, in the order of evaluation; texts that are only scored are no answers.
+    """The first items that the branch answered, in the order of evaluation; texts that are only scored do not count.
 
-    Where the engine is deterministic, which `places` says, those of the shortest answers in the first round, since a
-    batch is evaluated whole. Else, of choices, those that the reference is surest of: near ties are evaluated first,
-    and would flip by themselves.
+    If the engine is deterministic, as `places` shows, the shortest answers in the first round, since a batch is
+    evaluated whole. Else, among choices, those of the reference's largest margins: near ties are evaluated first, and
+    would flip without any fault.
     """
     answered = (o for o in outcomes if o.branch.error is None and o.branch.score is not None)
     first = [outcome for outcome in answered if outcome.branch.text is not None][: AMONG * ITEMS]
@@ -50,18 +50,18 @@ def first_answered(outcomes: Sequence[ItemOutcome], places: Mapping[str, tuple[s
 
 
 def _reference_margin(outcome: ItemOutcome) -> float:
-    """By how many nats the reference decided a choice; 0 where it is not known, so that the first ones are taken."""
+    """The margin in nats of the reference's choice; 0 if unknown, so that the first ones are taken."""
     margin = outcome.reference.detail.get("margin_nats")
     return abs(float(margin)) if isinstance(margin, int | float) else 0.0
 
 
 def most_disagreements(items: int, repeats: tuple[int, int], *, deterministic: bool) -> int:
-    """So many of `items` may disagree before the engine is not what it was: none where it is deterministic.
+    """The number of `items` that may disagree before the engine counts as changed: none if it is deterministic.
 
-    Else the least number that is exceeded with at most half a probe's share of `FALSE_ALARMS`, where items disagree
+    Else the smallest number exceeded with at most half a probe's share of `FALSE_ALARMS`, if items disagree
     independently at the engine's rate (exact binomial). `repeats` counts re-runs of the reference: those that
-    disagreed, and all. Their upper bound is the rate (Clopper & Pearson, for the other half), but for few re-runs no
-    more than `STATED_RATE`, which they must refute to be exceeded.
+    disagreed, and all. The rate is their upper bound (Clopper & Pearson, for the other half), but with few re-runs at
+    most `STATED_RATE`, unless they refute it.
     """
     if deterministic:
         return 0
@@ -75,7 +75,7 @@ def most_disagreements(items: int, repeats: tuple[int, int], *, deterministic: b
 def check_order(
     engine: Engine, work: Work, outcomes: Sequence[ItemOutcome], captures: Captures, progress: Progress
 ) -> Measurement | None:
-    """Evaluate a probe's first items again and count those that come out otherwise; None where there are none.
+    """Evaluate a probe's first items again and count the changed outcomes; None without items.
 
     `outcomes` are the probe's own in the order of evaluation. The batches are those of the first time.
     """
@@ -90,7 +90,7 @@ def check_order(
         again[outcome.item_key, outcome.group] = outcome.branch
         progress.advance()
     pairs = [(outcome, again[outcome.item_key, outcome.group]) for outcome in first]
-    errored = [answer.error for _, answer in pairs if answer.score is None]  # which are counted apart
+    errored = [answer.error for _, answer in pairs if answer.score is None]  # counted separately
     scored = [(outcome.branch, answer) for outcome, answer in pairs if answer.score is not None]
     differing = sum(one.score != two.score or (deterministic and one.text != two.text) for one, two in scored)
     repeats = work.probe.reference_repeats(outcomes)
@@ -108,7 +108,7 @@ def check_order(
 
 
 def _evaluated_again(engine: Engine, work: Work, keys: Collection[str], captures: Captures) -> Iterator[ItemOutcome]:
-    """The outcomes of those items, evaluated anew round by round; all others are named to the engine as known."""
+    """The outcomes of those items, evaluated again round by round; all others are passed to the engine as known."""
     probe = work.probe
     wanted: list[WorkItem] = [item for item in work.items if item.key in keys]
     rest = frozenset(item.key for item in work.items if item.key not in keys)

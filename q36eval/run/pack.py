@@ -1,4 +1,4 @@
-"""Capturing a reference pack: what it will take on disk, and the capture itself."""
+"""Capturing a reference pack: its size on disk, and the capture itself."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -24,20 +24,20 @@ from q36eval.run.rounds import plan_probes
 
 CAPTURED_PROBES = (ProbeName.CANARIES, ProbeName.KL, ProbeName.EVALS)
 SHARD_OVERHEAD = 1536
-"""Bytes of headers and of lines in the manifest and the journal that one item with tensors takes, at most."""
+"""The maximum of bytes that one item with tensors takes in headers and in lines of the manifest and journal."""
 ANSWER_OVERHEAD = 1024
 BYTES_PER_GENERATED_TOKEN = 8
 
 
 @dataclass(frozen=True)
 class CaptureRequest:
-    """What to capture, and where to: `out` is the pack's own folder, by default one of the working state."""
+    """What to capture, and the target: `out` is the pack's own folder, by default one in the working state."""
 
     reference: Target
     scored: Scored
     probes: tuple[ProbeName, ...] = CAPTURED_PROBES
     engine: EngineOptions = field(default_factory=EngineOptions)
-    """What answers for the reference itself, whatever serves the branches that are held against it."""
+    """The engine of the reference itself, whatever engine serves the branches compared with it."""
     out: Path | None = None
     keep_head: bool = True
     family: Family | None = None
@@ -46,7 +46,7 @@ class CaptureRequest:
 
 @dataclass(frozen=True)
 class Size:
-    """What one probe's capture takes: `total` bytes, most of it `tokens * bytes_per_token` where it keeps tensors."""
+    """The size of one probe's capture: `total` bytes, mostly `tokens * bytes_per_token` if it stores tensors."""
 
     probe: ProbeName
     kind: Kind
@@ -59,7 +59,7 @@ class Size:
 
 @dataclass(frozen=True)
 class Estimate:
-    """The sizes before the work starts; `present` bytes are there already, `free` is what the disk has left."""
+    """The sizes before the work starts; `present` bytes exist already, `free` is the free disk space."""
 
     folder: Path
     sizes: tuple[Size, ...]
@@ -72,10 +72,10 @@ class Estimate:
         return sum(size.total for size in self.sizes)
 
     def check(self) -> None:
-        """Refuse to begin what cannot end.
+        """Refuse to begin a capture that cannot be completed.
 
         Raises:
-            UsageError: the disk has not room for what is missing.
+            UsageError: the disk lacks space for the missing part.
         """
         missing = self.total - self.present
         if missing > self.free:
@@ -87,23 +87,23 @@ class Estimate:
 
 
 class _Strict(Sink):
-    """A plan that fails is no pack."""
+    """Raises on a failed plan: a partial plan makes no pack."""
 
     def add_failure(self, failure: ProbeFailure) -> None:
         raise EngineError("plan-failed", f"The {failure.probe} probe could not plan its items: {failure.reason}.")
 
 
 def capture(request: CaptureRequest, paths: Paths, progress: Progress, announce: Callable[[Estimate], None]) -> Pack:
-    """Capture what the probes want of the reference, or the rest of it; `announce` is called with the size first.
+    """Capture the probes' items of the reference, or the remaining ones; `announce` is called with the size first.
 
-    Nothing is kept that other bytes gave than those of its identity: a reference that changed while it was loaded
-    answers nothing.
+    Only answers of exactly the identified bytes are stored: a reference that changed while it was loaded answers
+    nothing.
 
     Raises:
-        ChangedError: the reference's checkpoint changed meanwhile; what is kept was answered before.
+        ChangedError: the reference's checkpoint changed meanwhile; stored answers precede the change.
         UsageError: the reference or the folder cannot be used, the folder holds another reference's pack, or the disk
-            has not room.
-        EngineError: an item could not be measured; what was is kept.
+            lacks space.
+        EngineError: an item could not be measured; the measured ones are stored.
     """
     with opened_once() as folders:
         pack = _captured(request, paths, progress, announce)
@@ -112,7 +112,7 @@ def capture(request: CaptureRequest, paths: Paths, progress: Progress, announce:
 
 
 def reference_to_capture(request: CaptureRequest, paths: Paths) -> tuple[Reference, Limits]:
-    """The reference with the folder of its pack, and how much of the suite is captured.
+    """The reference with the folder of its pack, and the captured part of the suite.
 
     Raises:
         UsageError: it cannot be used, or the folder holds another reference's pack.
@@ -146,7 +146,7 @@ def _captured(request: CaptureRequest, paths: Paths, progress: Progress, announc
     reference.keep_templates()
     for work in works:
         _check_whole(captures[work.probe.name], work)
-    # the floor belongs to the reference too: where only the pack is at hand it cannot be measured
+    # the floor belongs to the reference, too: with only the pack it cannot be measured
     FloorKeeper(reference.identity, reference.root, reference.load, progress).figures(works, captures)
     for work in works:
         lacking = floor_state(reference.root, captures[work.probe.name].header)
@@ -187,7 +187,7 @@ def widths(folder: Path) -> tuple[int, int]:
     """Hidden size and vocabulary of a checkpoint.
 
     Raises:
-        UsageError: its configuration does not say.
+        UsageError: its configuration does not contain them.
     """
     from q36eval.checkpoints.reader import read_json
 
@@ -202,7 +202,7 @@ def widths(folder: Path) -> tuple[int, int]:
 
 
 def size_of(work: Work, hidden: int, vocabulary: int, keep_head: bool) -> Size:
-    """What a capture of all items in `work` takes."""
+    """The size of a capture of all items in `work`."""
     kind = work.probe.kind
     ids = sum(len(request.token_ids) for item in work.items for request in item.scores)
     windows = sum(len(item.scores) for item in work.items)

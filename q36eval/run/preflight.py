@@ -1,7 +1,7 @@
-"""What is missing or impossible of a request: everything at once, before any work begins.
+"""The missing and impossible parts of a request: all at once, before any work begins.
 
-`prepare` looks before anything is computed. What only planned items can show is looked at once they are planned
-(`problems_of_plan`), what only the reference's answers can show once those are captured (`problems_after_capture`).
+`prepare` checks before anything is computed. `problems_of_plan` checks what only planned items show, and
+`problems_after_capture` what only the reference's captured answers show.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -51,14 +51,14 @@ from q36eval.run.weights import declared_figures as of_weights
 from q36eval.stats import MAX_ERRORED_SHARE
 
 CHARACTERS_PER_TOKEN = 8
-"""More characters than any token of our texts has on average, so a count of tokens by it is a lower bound."""
+"""Above the average characters per token of our texts, so a token count based on it is a lower bound."""
 
 
 @dataclass(frozen=True)
 class Problem:
-    """One thing that is wrong: what, where and what to do. One that does not block is a note.
+    """One problem: what, where and what to do. A problem that does not block is a note.
 
-    `of_branch` marks what other branches of the same gate may be free of.
+    `of_branch` marks problems that other branches of the same gate may not have.
     """
 
     code: str
@@ -68,18 +68,17 @@ class Problem:
 
 
 class RefusedError(UsageError):
-    """A request that cannot be met; `problems` are all of those that block it, `rows` the
-    table of what else was looked at."""
+    """A request that cannot be met; `problems` are all blocking ones, `rows` the table of all checks."""
 
     problems: tuple[Problem, ...] = ()
     rows: tuple[Any, ...] = ()
 
 
 def refuse(problems: Iterable[Problem]) -> None:
-    """Raise one error of all problems that block; notes are left to the caller.
+    """Raise one error for all blocking problems; the caller handles notes.
 
     Raises:
-        RefusedError: there is one at least.
+        RefusedError: at least one problem blocks.
     """
     blocking = tuple(problem for problem in problems if problem.blocks)
     if blocking:
@@ -89,14 +88,14 @@ def refuse(problems: Iterable[Problem]) -> None:
 
 
 def refuse_with(code: str, problems: Sequence[Problem]) -> None:
-    """Refuse all of them at once where one has that code; raises as `refuse`."""
+    """Refuse all of them at once if one has that code; raises as `refuse`."""
     if any(problem.code == code for problem in problems):
         refuse(problems)
 
 
 @contextmanager
 def collecting(problems: list[Problem], *, of_branch: bool = False) -> Iterator[None]:
-    """A usage error within becomes one of the problems."""
+    """A usage error in the block becomes one of the problems."""
     try:
         yield
     except UsageError as error:
@@ -105,12 +104,12 @@ def collecting(problems: list[Problem], *, of_branch: bool = False) -> Iterator[
 
 @dataclass
 class Prepared:
-    """A request with what it needs opened; `problems` are what is missing or impossible, and notes.
+    """A request with its opened resources; `problems` are missing or impossible parts, and notes.
 
-    Where one blocks, the rest may be absent. `probes` are those whose items do not depend on the reference's answers;
-    with a pack, which holds those, all. `reference` is also None where an endpoint stands alone. `generates` says
-    whether the branch generates answers: weights that do not fit the device are run layer by layer and only score. It
-    is None where the checkpoint cannot be read, which loading it reports.
+    If one blocks, other fields may be missing. `probes` are those whose items do not depend on the reference's answers;
+    with a pack, which holds those, all. `reference` is also None for an endpoint alone. `generates` says whether the
+    branch generates answers: weights that do not fit the device are run layer by layer and only score. It is None if
+    the checkpoint cannot be read, which loading it reports.
     """
 
     problems: list[Problem]
@@ -121,15 +120,15 @@ class Prepared:
     probes: list[Probe] = field(default_factory=list)
 
     def add(self, code: str, message: str | None, *, blocks: bool = True) -> None:
-        """A problem, where there is a sentence about it."""
+        """Add a problem if `message` is given."""
         if message:
             self.problems.append(Problem(code, message, blocks))
 
 
 def prepare(request: Request, paths: Paths, found: Iterable[Problem] = ()) -> Prepared:
-    """Open what a request needs and collect its problems, before any work begins: a usage error is never raised.
+    """Open a request's resources and collect its problems, before any work begins: a usage error is never raised.
 
-    `found` are the problems of putting the request together.
+    `found` are the problems from assembling the request.
     """
     prepared = Prepared(list(found))
     if request.stands_alone:
@@ -140,7 +139,7 @@ def prepare(request: Request, paths: Paths, found: Iterable[Problem] = ()) -> Pr
     absent = any(problem.blocks for problem in prepared.problems)
     try:
         suite_place(request.suite, paths)
-    except UsageError as error:  # every other check would meet it again
+    except UsageError as error:  # every other check would fail on it again
         prepared.add(error.code, str(error))
         return prepared
     with collecting(prepared.problems):
@@ -173,7 +172,7 @@ def _generates(deployment: EngineSettings) -> bool | None:
     except CorruptCheckpointError:
         return None
     except UsageError as error:
-        if error.code != "file-missing":  # weights that are missing are a fault of the branch, which inspection reports
+        if error.code != "file-missing":  # missing weights are a fault of the branch, which inspection reports
             raise
         return None
     return plan is None or plan.room.placement != LAYERS
@@ -184,7 +183,7 @@ def _no_material() -> Material:
 
 
 def _open_reference(prepared: Prepared, request: Request, paths: Paths) -> None:
-    """The reference, and what of the branch cannot be compared with it."""
+    """Open the reference, and check that the branch can be compared with it."""
     with collecting(prepared.problems, of_branch=True):
         reference = prepared.reference = reference_of(request, paths)
         with collecting(prepared.problems, of_branch=True):
@@ -196,7 +195,7 @@ def _open_reference(prepared: Prepared, request: Request, paths: Paths) -> None:
 
 
 def _check_texts(prepared: Prepared, request: Request, paths: Paths) -> None:
-    """The texts of the KL and the perplexities: whether they can be scored and show enough."""
+    """Check the texts of the KL and the perplexities: whether they can be scored and suffice."""
     reference, lacking = prepared.reference, list[str]()
     if ProbeName.KL in request.probes:
         with collecting(prepared.problems):
@@ -206,7 +205,7 @@ def _check_texts(prepared: Prepared, request: Request, paths: Paths) -> None:
             prompts = [] if corpus[0].on_policy is None else on_policy_prompts(corpus[0].on_policy, paths)
             if reference is not None:
                 prepared.add("disk-room", _capture_room(request, reference, corpus[1]))
-            if request.reference_pack is None:  # a pack itself says what it holds
+            if request.reference_pack is None:  # a pack itself records its content
                 texts = request.suite if request.corpus is None else str(request.corpus)
                 figures = declared_of_corpus(corpus[1], prompts)
                 lacking += _too_few(request, Declared(request.family.name, texts, tuple(figures)), ProbeName.KL)
@@ -222,7 +221,7 @@ def _check_texts(prepared: Prepared, request: Request, paths: Paths) -> None:
 
 
 def _too_few_documents(request: Request, probe: Probe, tokenizer: Callable[[], Any]) -> list[str]:
-    """The perplexities whose documents, by what each weighs, are too few."""
+    """The perplexities with too few documents, by the documents' weights."""
     from q36eval.evals.probe import EvalsProbe
 
     judged = () if request.policy is None else request.policy.criteria
@@ -231,13 +230,13 @@ def _too_few_documents(request: Request, probe: Probe, tokenizer: Callable[[], A
         return []
     try:
         figures = probe.declared_of_texts(tokenizer())
-    except Exception:  # what is wrong with the data, a task or the tokenizer is reported where it is planned
+    except Exception:  # errors of the data, a task or the tokenizer are reported when it is planned
         return []
     return _too_few(request, Declared(request.family.name, request.suite, tuple(figures)), ProbeName.EVALS)
 
 
 def _too_few(request: Request, declared: Declared, probe: ProbeName) -> list[str]:
-    """Blocking criteria over texts that are fewer than they require; of a run to resume its own beginning decides."""
+    """Blocking criteria with fewer texts than required; for a resumed run its own beginning decides."""
     lacking = []
     for criterion in () if request.policy is None or request.resume is not None else request.policy.criteria:
         figure = declared.by_key.get(criterion.key)
@@ -252,10 +251,10 @@ def _too_few(request: Request, declared: Declared, probe: ProbeName) -> list[str
 def all_probes(
     prepared: Prepared, request: Request, paths: Paths, progress: Progress, names: Sequence[ProbeName] | None = None
 ) -> list[Probe]:
-    """All probes of a request, or those of `names`; the reference samples now what the KL's texts lack of it.
+    """All probes of a request, or those of `names`; the reference now samples missing answers for the KL.
 
     Raises:
-        UsageError: the texts, or the answers that are kept, cannot be used, or a margin is below the noise floor.
+        UsageError: the texts or the stored answers cannot be used, or a margin is below the noise floor.
         EngineError: the reference could not answer.
     """
     reference, names = prepared.reference, request.probes if names is None else names
@@ -270,7 +269,7 @@ def all_probes(
 
 
 def crowded(places: Iterable[Path]) -> list[Problem]:
-    """A note about each disk that is nearly full, and a problem about one that has no room for any run."""
+    """A note on each nearly full disk, and a problem for one without space for any run."""
     found: dict[int, Problem] = {}
     for place in places:
         disk = file_system(place)
@@ -286,8 +285,8 @@ def crowded(places: Iterable[Path]) -> list[Problem]:
 def problems_of_plan(
     policy: Policy | None, works: Sequence[Work], request: Request, reference: Reference, *, generates: bool | None
 ) -> list[Problem]:
-    """What only planned items show: criteria that none of them can pass, room for their capture, a branch that
-    `generates` no answers to them."""
+    """Problems that only planned items show: criteria that none of them can pass, space for their capture, a branch
+    that `generates` no answers to them."""
     found = []
     if policy is not None:
         why = _no_branch_passes(policy, declared_by(works, request.family.name, request.suite))
@@ -306,10 +305,10 @@ def problems_after_capture(
     answers: Mapping[str, Digest],
     floor: Sequence[Measurement],
 ) -> list[Problem]:
-    """What only the reference's answers show: margins below its noise `floor`, and what a branch that answers each item
-    as the reference did would not pass.
+    """Problems that only the reference's answers show: margins below its noise `floor`, and criteria that a branch with
+    exactly the reference's answers would not pass.
 
-    `asked` are the keys of the items that it was asked: a criterion over others too is not looked at.
+    `asked` are the keys of the items that it answered: a criterion that also covers others is not checked.
     """
     return [*_below_floor(policy, floor), *_unshowable(policy, work, asked, answers)]
 
@@ -319,7 +318,7 @@ def _below_floor(policy: Policy, floor: Sequence[Measurement]) -> list[Problem]:
 
 
 def _cannot_pass(request: Request, paths: Paths) -> str | None:
-    """What the files of the suite and the canaries show of the policy."""
+    """Why the policy cannot pass, from the files of the suite and the canaries."""
     if request.policy is None:
         return None
     corpus, code = request.corpus is not None, code_execution_allowed()
@@ -327,18 +326,18 @@ def _cannot_pass(request: Request, paths: Paths) -> str | None:
         request.family, request.suite, request.canaries.own, request.canaries.draws, corpus=corpus, code=code
     )
     declared = declared_for(chosen, paths)
-    # a probe that a person leaves out yields nothing to judge
+    # a probe that a person omits measures nothing
     declared = replace(declared, probes=declared.probes & frozenset(request.probes))
     return _no_branch_passes(request.policy, declared)
 
 
 SHOWN = 3
-"""Criteria that no branch can pass, of which a gate says why."""
+"""The number of impossible criteria that a gate explains."""
 
 
 def _no_branch_passes(policy: Policy, declared: Declared) -> str | None:
-    """Blocking criteria that no branch can pass over what is declared, each with the reason; None without any."""
-    # a criterion `where_able` without items is NOT JUDGED
+    """Blocking criteria that no branch can pass on the declared figures, each with the reason; None without any."""
+    # a `where_able` criterion without items is NOT JUDGED
     judged = [c for c in policy.criteria if c.tier == "blocking" and (c.key in declared.by_key or not c.where_able)]
     never = [(each.id, never_passes(each, declared)) for each in judged]
     each = [f"{name}: {why}" for name, why in never if why is not None]
@@ -353,9 +352,9 @@ def _no_branch_passes(policy: Policy, declared: Declared) -> str | None:
 
 
 def without_reference_weights(policy: Policy) -> str | None:
-    """What a gate without the reference's weights leaves open, in one sentence; None where it can PASS.
+    """What a gate without the reference's weights leaves undecided, in one sentence; None if it can PASS.
 
-    It can still FAIL, and what the weights are compared for can be judged elsewhere.
+    It can still FAIL, and the comparison of weights can be done elsewhere.
     """
     compared = {f.key for f in of_weights()} - {f.key for f in of_weights(against_reference=False)}
     named = [c.id for c in policy.criteria if c.tier == "blocking" and c.key in compared]
@@ -368,7 +367,7 @@ def without_reference_weights(policy: Policy) -> str | None:
 
 
 def answered_apart(request: Request, reference: Reference) -> str | None:
-    """What figures hold in addition to the branch's own losses where another engine answered for the reference.
+    """The engine difference in the figures if another engine answered for the reference.
 
     Raises:
         UsageError: a policy would judge such figures.
@@ -396,7 +395,7 @@ def answered_apart(request: Request, reference: Reference) -> str | None:
 
 
 def _capture_room(request: Request, reference: Reference, documents: Sequence[CorpusDocument]) -> str | None:
-    """Why the capture surely has no room, by the least that it can take."""
+    """Why the capture surely lacks space, by a lower bound on its size."""
     if reference.load is None or reference.folder is None:
         return None
     try:
@@ -404,7 +403,7 @@ def _capture_room(request: Request, reference: Reference, documents: Sequence[Co
         if any(header.probe == ProbeName.KL and manifest is not None for _, header, manifest in captures):
             return None
         hidden, vocabulary = widths(reference.folder)
-    except Q36Error:  # it is reported where it is used
+    except Q36Error:  # reported where it is used
         return None
     characters = sum(len(document.text) for document in documents)
     least = 2 * hidden * (characters // CHARACTERS_PER_TOKEN + vocabulary)
@@ -412,7 +411,7 @@ def _capture_room(request: Request, reference: Reference, documents: Sequence[Co
 
 
 def _planned_room(works: Sequence[Work], reference: Reference) -> str | None:
-    """Why the rest of the capture has no room, by what is planned."""
+    """Why the rest of the capture lacks space, by the plan."""
     if reference.load is None or reference.folder is None:
         return None
     captures = {work.probe.name: reference.open(work.probe) for work in works}
@@ -426,7 +425,7 @@ def _planned_room(works: Sequence[Work], reference: Reference) -> str | None:
 
 
 def _unshowable(policy: Policy, work: Work, asked: Collection[str], answers: Mapping[str, Digest]) -> Iterator[Problem]:
-    """Blocking criteria that a branch would not pass that answers each item as the reference did."""
+    """Blocking criteria that a branch with exactly the reference's answers would not pass."""
     open_tasks = {item.task for item in work.items if item.key not in asked}
     of_probe = [each for each in policy.criteria if each.tier == "blocking" and each.probe == work.probe.name]
     criteria = [each for each in of_probe if not work.probe.tasks_of(each.key) & open_tasks]
@@ -439,7 +438,7 @@ def _unshowable(policy: Policy, work: Work, asked: Collection[str], answers: Map
 
 
 def _lossless(work: Work, answers: Mapping[str, Digest], keys: Sequence[str]) -> Iterator[Measurement]:
-    """The measurements of those keys of a branch that is the reference."""
+    """The measurements with those keys for a branch identical to the reference."""
     probe = work.probe
     outcomes = lossless_outcomes(work, answers) if keys and work.failed is None else []
     if not outcomes:
@@ -452,7 +451,8 @@ def _lossless(work: Work, answers: Mapping[str, Digest], keys: Sequence[str]) ->
 
 
 def lossless_outcomes(work: Work, answers: Mapping[str, Digest]) -> list[ItemOutcome]:
-    """The outcomes of a branch that is the reference; none where the probe cannot say. Missing answers are errored."""
+    """The outcomes of a branch identical to the reference; none if the probe does not know. Missing answers are
+    errored."""
     outcomes = []
     for item in work.items:
         outcome = work.probe.lossless(item, answers.get(item.key, MISSING))
@@ -463,10 +463,10 @@ def lossless_outcomes(work: Work, answers: Mapping[str, Digest]) -> list[ItemOut
 
 
 def _not_shown(policy: Policy, criterion: Criterion, measurement: Measurement) -> str | None:
-    """Why the reference's own figure does not pass a criterion, and what these items can show at best."""
+    """Why the reference's own figure does not pass a criterion, and the best that these items can show."""
     counts = measurement.counts
     if counts.errored > MAX_ERRORED_SHARE * counts.total:
-        return None  # that the reference could not be measured is what the verdict must say
+        return None  # the verdict must report that the reference could not be measured
     if criterion.where_able and is_unable(judge(criterion, [measurement], [])):
         return None
     result = judge(criterion.model_copy(update={"informative": None}), [measurement], [])

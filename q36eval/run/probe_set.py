@@ -1,4 +1,4 @@
-"""The probes of a run, put together from its request, and what it is measured on as it may be published."""
+"""The probes of a run, built from its request, and its publishable facts."""
 
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Scored:
-    """What a divergence is measured on: the suite's corpus or the file's, so many tokens fed at a time."""
+    """The scored texts of a divergence: the suite's corpus or the file's, and the number of tokens fed at a time."""
 
     suite: str
     family_context: int
@@ -42,9 +42,9 @@ class Scored:
 
 @dataclass(frozen=True)
 class Limits:
-    """How much of a suite is evaluated. `family` declares what its models have learnt; None declares everything.
+    """The evaluated part of a suite. `family` declares what its models have learnt; None declares everything.
 
-    Of each eval task at most `max_items`. `tokenizer_sha256` is that of the tokenizer used for the evals.
+    At most `max_items` per eval task. `tokenizer_sha256` is that of the tokenizer used for the evals.
     """
 
     family: Family | None = None
@@ -54,7 +54,7 @@ class Limits:
 
 
 def limits_of(request: Request, reference: Reference | None) -> Limits:
-    """How much of its suite a request evaluates."""
+    """The part of its suite that a request evaluates."""
     return Limits(
         family=request.family,
         canaries=request.canaries,
@@ -71,18 +71,18 @@ def build_probes(
     limits: Limits,
     built: Sequence[Probe] = (),
 ) -> list[Probe]:
-    """The probes that evaluate items, for that suite; `material` says what the KL probe scores.
+    """The probes that evaluate items, for that suite; `material` returns the KL probe's texts.
 
-    `built` are those that were built before. What is left out, because it would run programs or because the family has
-    not learnt it, is printed.
+    `built` are probes built before. Parts omitted because they would run programs, or because the family has not learnt
+    them, are printed.
 
     Raises:
-        UsageError: an unknown suite, data that is not what its manifest says, or a canary that cannot be evaluated.
-        EngineError: the reference could not answer what its sampled answers are made of.
+        UsageError: an unknown suite, data that does not match its manifest, or a canary that cannot be evaluated.
+        EngineError: the reference could not answer for its sampled answers.
     """
     asked = read_suite(suite_place(suite, paths).file)
     before = {probe.name: probe for probe in built}
-    # first what may lack its data: `material` may load the reference and let it answer for hours
+    # first those that may lack data: `material` may load the reference and have it answer for hours
     evals: list[Probe] = []
     if ProbeName.EVALS in names and asked.groups:
         evals = [before.get(ProbeName.EVALS) or build_evals(suite, paths, limits)]
@@ -147,14 +147,14 @@ def _notify(sentence: str) -> None:
 
 
 def material(scored: Scored, reference: Reference, paths: Paths, progress: Progress) -> "Material":
-    """Documents and sampled answers; the reference is loaded when it has not answered yet.
+    """Documents and sampled answers; the reference is loaded if it has not answered yet.
 
     Raises:
-        UsageError: a corpus that cannot be used, or answers that a pack lacks.
+        UsageError: an unusable corpus, or answers missing from a pack.
         EngineError: the reference could not answer.
     """
     corpus = corpus_of(scored.suite, scored.corpus, paths)
-    if reference.pack is not None:  # said before the answers, which go with the documents, are missed
+    if reference.pack is not None:  # reported before the answers, which belong to the documents, are missed
         documents = {"corpus": corpus_sha256(corpus[1])}
         reference.pack.check_suite(ProbeName.KL, documents)
     return material_of(
@@ -166,7 +166,7 @@ CANARIES = "prompts of q36eval's canaries, answers checked exactly"
 
 
 def published_facts(request: Request, probes: Sequence[Probe]) -> dict[str, Any]:
-    """`subject`, `measured_on` and what is not judged of a run, as JSON values (see `q36eval.measurement_facts`)."""
+    """`subject`, `measured_on` and the unjudged parts of a run, as JSON values (see `q36eval.measurement_facts`)."""
     measured_on = {probe.name.value: _of_probe(request, probe) for probe in probes}
     unsuited = [f"The canaries are not judged, since {failure.reason}." for failure in unsuited_probes(request)]
     sentences = [*unsuited, *(sentence for probe in probes for sentence in probe.not_judged)]
@@ -180,7 +180,7 @@ def published_facts(request: Request, probes: Sequence[Probe]) -> dict[str, Any]
 
 
 def unsuited_probes(request: Request) -> list[ProbeFailure]:
-    """The probe that the models cannot be asked: canaries without a chat template."""
+    """The probe that does not suit the models: canaries without a chat template."""
     family, trouble = request.family, request.family.template.trouble
     if family.template.present or ProbeName.CANARIES not in request.probes:
         return []
@@ -191,7 +191,7 @@ def unsuited_probes(request: Request) -> list[ProbeFailure]:
 def _subject(request: Request) -> Subject:
     family = request.family
     against = None if request.stands_alone else _reference(request)
-    branch = family.branches.get(request.branch.name)  # a folder that was named has no published alias
+    branch = family.branches.get(request.branch.name)  # a folder given by path has no published alias
     source = {} if branch is None else branch.source.model_dump(include={"repository", "revision"})
     downloaded = request.branch.snapshot
     if downloaded is not None:

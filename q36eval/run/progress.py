@@ -1,4 +1,4 @@
-"""Progress of a run: what history keeps of it for other processes, and how long it will still take."""
+"""Progress of a run: its record in history for other processes, and its remaining time."""
 
 import time
 from collections.abc import Callable
@@ -15,15 +15,15 @@ SECONDS_BETWEEN_WRITES = 1.0
 
 
 def note(history: History, run_id: str, kind: EventKind, message: str) -> None:
-    """Write down what happened to a run, if history takes it: on a full disk that is no reason to stop, or to fail."""
+    """Record an event of a run, if history accepts it: a full disk here is not a reason to stop or fail."""
     with suppress(StorageError):
         history.add_event(run_id, kind, message)
 
 
 class Followed(Progress):
-    """Passes everything on to `progress`, and writes where the run is to history: at stages, and once a second between.
+    """Passes everything on to `progress`, and writes the run's position to history: at stages, and every second.
 
-    What history does not take (a full disk) is no reason to stop: what is measured meets the same disk and says so.
+    A failed write (a full disk) is not a reason to stop: the measurements meet the same disk and report it.
     """
 
     def __init__(
@@ -51,30 +51,30 @@ class Followed(Progress):
             self._write()
 
     def expect(self, task: str, tokens: int) -> None:
-        """So many tokens of a task are ahead in this stage."""
+        """That many tokens of a task are expected in this stage."""
         self._progress.expect(task, tokens)
         self._estimate.expect(task, tokens)
 
     def worked(self, task: str, tokens: int, seconds: float) -> None:
-        """So many of them are done, in so many seconds of the engine's work."""
+        """That many of them are done, in that many seconds of the engine's work."""
         self._progress.worked(task, tokens, seconds)
         self._estimate.worked(task, tokens, seconds)
 
     def dropped(self, task: str, tokens: int) -> None:
-        """So many of them need not be done after all."""
+        """That many of them no longer need to be done."""
         self._progress.dropped(task, tokens)
         self._estimate.dropped(task, tokens)
 
     def within(self, what: str, done: int, total: int) -> None:
-        """So many steps are done of something that all items wait for."""
+        """Progress of a step that all items wait for."""
         self._progress.within(what, done, total)
 
     def note(self, sentence: str) -> None:
-        """What a person should know of how the work is done."""
+        """A note for a person on how the work is done."""
         self._progress.note(sentence)
 
     def retried(self, count: int, error: str) -> None:
-        """So many requests errored, for one with these words, and are requested again."""
+        """`count` requests errored, one of them with this message, and are requested again."""
         self._progress.retried(count, error)
         several = f"{count} requests errored and are" if count > 1 else "A request errored and is"
         note(self._history, self._run_id, EventKind.RETRY, f"{several} requested again: {error}")
@@ -105,16 +105,15 @@ class _Task:
 
 
 LEAST_DONE = 0.05
-"""The share of a stage's items before which their pace says nothing of the others."""
+"""The share of a stage's items below which their pace predicts nothing."""
 
 
 class Estimate:
-    """Remaining seconds of a stage by task, for the terminal and for history alike.
+    """Remaining seconds of a stage by task, for both the terminal and history.
 
-    A task's own engine seconds per token so far, times its remaining tokens, divided by how many seconds of the
-    engine's work went into one second of waiting (workers work side by side). A task of which nothing is done yet has
-    no estimate: its tokens may cost anything, generated ones many times those that are read. A stage without tasks goes
-    by its items.
+    A task's own engine seconds per token so far, times its remaining tokens, divided by the seconds of engine work per
+    second of waiting (workers are concurrent). A task without finished tokens has no estimate: its tokens may cost
+    anything, and generated ones cost many times those that are read. A stage without tasks is estimated by its items.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic, total: int = 0) -> None:
@@ -123,28 +122,28 @@ class Estimate:
         self._tasks: dict[str, _Task] = {}
 
     def advance(self, count: int = 1) -> None:
-        """So many items of the stage are done."""
+        """That many items of the stage are done."""
         self._done += count
 
     def expect(self, task: str, tokens: int) -> None:
-        """So many more tokens are to be worked on."""
+        """That many more tokens are expected."""
         self._tasks.setdefault(task, _Task(0)).tokens += tokens
 
     def worked(self, task: str, tokens: int, seconds: float) -> None:
-        """So many tokens are done, which took the engine so long."""
+        """That many tokens are done, in that many seconds of the engine's work."""
         self._tasks[task].done += tokens
         self._tasks[task].busy_seconds += seconds
 
     def dropped(self, task: str, tokens: int) -> None:
-        """So many tokens need not be worked on after all."""
+        """That many tokens no longer need work."""
         self._tasks[task].tokens -= tokens
 
     def unfinished(self) -> list[str]:
-        """Tasks with remaining tokens, in the order in which they were expected."""
+        """Tasks with remaining tokens, in the order of their announcement."""
         return [name for name, task in self._tasks.items() if task.remaining > 0]
 
     def remaining_seconds(self, task: str) -> float | None:
-        """Seconds until that task would be done were it worked on alone; None where nothing of it is done yet."""
+        """Seconds until that task would be done if worked on alone; None before any of it is done."""
         own = self._tasks[task]
         pace = self._seconds_per_token(own)
         return 0.0 if own.remaining == 0 else None if pace is None else pace * own.remaining
@@ -157,8 +156,8 @@ class Estimate:
         return task.busy_seconds / task.done * elapsed / busy
 
     def sentence(self) -> str:
-        """The remaining time of every unfinished task that has begun, then the names of the others; of a stage without
-        tasks that of its items, and nothing before anything is estimated."""
+        """The remaining time of every task in progress, then the names of the others; for a stage without tasks the
+        time of its items; empty before any estimate."""
         if not self._tasks and LEAST_DONE * self._total <= self._done < self._total and self._total > 1:
             return f"≈ {duration((self._clock() - self._begun) / self._done * (self._total - self._done))}"
         seconds = {name: self.remaining_seconds(name) for name in self.unfinished()}

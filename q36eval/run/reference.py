@@ -1,4 +1,4 @@
-"""Where a run's reference comes from: its checkpoint, captured when need be, or a pack that was captured before."""
+"""The origin of a run's reference: its checkpoint, captured if necessary, or an existing pack."""
 
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class Loader:
-    """Loads an engine once, until it is forgotten."""
+    """Loads an engine once, until `forget`."""
 
     def __init__(self, load: Callable[[], Engine]) -> None:
         self._load = load
@@ -38,7 +38,7 @@ class Loader:
         return self._engine
 
     def forget(self) -> None:
-        """Give its memory back, to other processes too: a branch may be another one's."""
+        """Release its memory, to other processes too: a branch may run in another one."""
         if self._engine is None:
             return
         import torch
@@ -51,10 +51,10 @@ class Loader:
 
 @dataclass(frozen=True)
 class Reference:
-    """One reference deployment with what was, or can be, captured of it.
+    """One reference deployment with its existing and possible captures.
 
-    All that belongs to it lies in `root`: captures, sampled answers, noise floors. `load` is None where only what was
-    captured is at hand, and so is `tokenizer`: the branch's own is used, which has the same hash.
+    `root` holds all its data: captures, sampled answers, noise floors. `load` is None if only captures are available,
+    and so is `tokenizer`: the branch's own is used, which has the same hash.
     """
 
     identity: DeploymentIdentity
@@ -68,7 +68,7 @@ class Reference:
         """The reference itself.
 
         Raises:
-            UsageError: only a pack of it is at hand.
+            UsageError: only a pack of it is available.
         """
         if self.load is None:
             raise UsageError(
@@ -79,7 +79,7 @@ class Reference:
         return self.load()
 
     def open(self, probe: Probe) -> Capture:
-        """What is captured for that probe."""
+        """The capture for that probe."""
         restore = None if self.folder is None else self._head
         return Capture(
             self.root,
@@ -95,7 +95,7 @@ class Reference:
         """Refuse a pack that these probes cannot be compared with.
 
         Raises:
-            UsageError: the pack was captured for another suite, or keeps no head and its folder is not here.
+            UsageError: the pack was captured for another suite, or stores no head and its folder is not here.
         """
         if self.pack is None:
             return
@@ -117,13 +117,13 @@ class Reference:
         keep_head: bool = True,
         one_at_a_time: bool = False,
     ) -> ReferenceAnswers:
-        """Its answers to the items of `works`, captured as they are needed; `load` is called instead of its own."""
-        mark_used(self.root)  # before anything is asked: a pack in use is not cleaned up
+        """Its answers to the items of `works`, captured as needed; `load` is called instead of its own."""
+        mark_used(self.root)  # before any request: a pack in use is not cleaned up
         load = None if self.load is None else load or self.load
         return ReferenceAnswers(works, self.open, load, progress, keep_head=keep_head, one_at_a_time=one_at_a_time)
 
     def keep_templates(self) -> None:
-        """Keep the chat templates with what was captured."""
+        """Store the chat templates with the captures."""
         if self.load is not None and self.folder is not None and self.root.is_dir():
             keep_templates(self.root, chat_templates(self.folder))
 
@@ -135,10 +135,10 @@ class Reference:
 
 
 def reference_of(request: Request, paths: Paths) -> Reference:
-    """What the branch is compared with; its chat template is compared later (`beside_template`).
+    """The reference for the branch; its chat template is compared later (`beside_template`).
 
     Raises:
-        UsageError: it cannot be used, or is not what the branch can be compared with.
+        UsageError: it cannot be used, or the branch cannot be compared with it.
     """
     if request.reference_pack is not None:
         return packed_reference(request.reference_pack, request.branch.folder, request.reference, request.family)
@@ -150,9 +150,9 @@ def reference_of(request: Request, paths: Paths) -> Reference:
 
 
 def local_reference(folder: Path, root: Path, options: EngineOptions, by: str | None = None) -> Reference:
-    """The reference of a checkpoint folder, its pack below `root` (or `root` itself where that is a pack).
+    """The reference of a checkpoint folder, its pack below `root` (or `root` itself if that is a pack).
 
-    `options` are those of the branches it is for; it is opened `as_reference` of them, `by` the kind that is named.
+    `options` are those of its branches; it is opened `as_reference` of them, with the engine kind `by` if given.
 
     Raises:
         UsageError: the checkpoint cannot be used.
@@ -174,10 +174,10 @@ def local_reference(folder: Path, root: Path, options: EngineOptions, by: str | 
 
 
 def packed_reference(pack_path: Path, branch: Path, reference: Target | None, family: Family) -> Reference:
-    """The reference of a pack, refused where it is not what `branch` can be compared with.
+    """The reference of a pack, refused if `branch` cannot be compared with it.
 
-    `reference` is the reference's checkpoint where it is on this machine. The branch's chat template is compared
-    later: it may be declared to be another (`own_tokenizer`).
+    `reference` is the reference's checkpoint, if it is on this machine. The branch's chat template is compared later:
+    it may be declared to differ (`own_tokenizer`).
 
     Raises:
         UsageError: see `q36eval.references.Pack`; the tokenizer or checkpoint differs (named).
@@ -191,13 +191,13 @@ def packed_reference(pack_path: Path, branch: Path, reference: Target | None, fa
     if reference is not None:
         own_sha256 = checkpoint_sha256(reference.folder)
         pack.check_field("checkpoint_sha256", own_sha256, f"that of the reference {reference.folder}")
-    with suppress(CorruptCheckpointError):  # the inspection says what is wrong with the branch
+    with suppress(CorruptCheckpointError):  # the inspection reports the fault of the branch
         pack.check_field("tokenizer_sha256", tokenizer_sha256(branch), "the branch's")
     return Reference(pack.identity, pack.folder, None if reference is None else reference.folder, pack=pack)
 
 
 def beside_template(reference: Reference, branch: Path, template: DeclaredTemplate | None) -> Reference:
-    """The reference as a branch is compared with it whose chat template is declared to be its own, or is not.
+    """The reference for a branch whose chat template is declared to differ, or is not.
 
     Raises:
         UsageError: a pack was made with another template than the branch's, and none is declared.

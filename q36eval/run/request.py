@@ -1,4 +1,4 @@
-"""What a person requests: a branch to judge against a reference, and how."""
+"""A person's request: a branch to judge against a reference, and the settings."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -18,7 +18,7 @@ if TYPE_CHECKING:  # the command line imports this module before it knows that i
     from q36eval.hub_checkpoints import Snapshot
 
 ALL_PROBES = (ProbeName.WEIGHTS, ProbeName.CANARIES, ProbeName.KL, ProbeName.EVALS)
-"""What every gate measures."""
+"""The probes of every gate."""
 
 
 def run_finished(run_id: str) -> UsageError:
@@ -30,7 +30,7 @@ def run_finished(run_id: str) -> UsageError:
 
 
 def another_request(run_id: str, branch: str) -> UsageError:
-    """The refusal to resume a run with options that are not its own."""
+    """The refusal to resume a run with different options."""
     return UsageError(
         "run-of-another-request",
         f"Run {run_id} of {branch} had other options (branch, family, suite or policy differ); remove "
@@ -39,19 +39,19 @@ def another_request(run_id: str, branch: str) -> UsageError:
 
 
 def probes_for(policy: "Policy") -> tuple[ProbeName, ...]:
-    """What a gate measures by a policy: an endpoint is asked for what only it shows where a criterion judges that."""
+    """The probes of a gate for a policy: an endpoint's own faults are measured only if a criterion judges them."""
     served = any(criterion.probe is ProbeName.SERVED for criterion in policy.criteria)
     return (*ALL_PROBES, ProbeName.SERVED) if served else ALL_PROBES
 
 
 def judges_serving_kl(request: "Request") -> bool:
-    """Whether a criterion judges what the serving engine adds, which needs the branch decoded here too."""
+    """Whether a criterion judges the serving error, which needs the branch decoded here, too."""
     criteria = () if request.policy is None or ProbeName.SERVED not in request.probes else request.policy.criteria
     return any(_of_serving_kl(criterion) for criterion in criteria)
 
 
 def asks_endpoint(request: "Request") -> bool:
-    """Whether an endpoint is asked the same twice: not where all that is judged of it is what serving adds."""
+    """Whether an endpoint is compared with itself: not if only the serving error is judged."""
     if ProbeName.SERVED not in request.probes:
         return False
     judged = () if request.policy is None else request.policy.criteria
@@ -65,7 +65,7 @@ def _of_serving_kl(criterion: "Criterion") -> bool:
 
 @dataclass(frozen=True)
 class Target:
-    """A checkpoint to judge: the name it goes by in history, its folder, and where from if it came from the Hub."""
+    """A checkpoint to judge: its name in history, its folder, and its origin if it came from the Hub."""
 
     name: str
     folder: Path
@@ -73,12 +73,12 @@ class Target:
 
     @property
     def missing_bytes(self) -> int:
-        """How much of its weights is still on the Hub alone."""
+        """The number of weight bytes that are only on the Hub."""
         return 0 if self.snapshot is None else self.snapshot.missing_bytes
 
     @property
     def place(self) -> str:
-        """Which bytes are judged: the folder, and of a download the repository and commit."""
+        """The judged bytes: the folder, and for a download the repository and commit."""
         if self.snapshot is None:
             return str(self.folder)
         return f"{self.snapshot.repository} at commit {self.snapshot.commit} ({self.folder})"
@@ -86,9 +86,9 @@ class Target:
 
 @dataclass(frozen=True)
 class CanaryChoice:
-    """Which canaries are evaluated: the shipped ones and those in the folder `own`, or of them `only` these.
+    """The evaluated canaries: the shipped ones and those in the folder `own`, or `only` these of them.
 
-    `draws` of every family instead of the suite's number.
+    `draws` replaces the suite's number of draws per family.
     """
 
     own: Path | None = None
@@ -106,52 +106,52 @@ class Request:
     family: Family
     branch: Target
     reference: Target | None
-    """None where a run `stands_alone`, or its weights are not on this machine: then `reference_pack` stands for it."""
+    """None if the run `stands_alone`, or the weights are not on this machine: `reference_pack` then replaces it."""
     suite: str
     policy: "Policy | None"
     declared: "Policy | None" = None
-    """The policy that the family's file names; None where it cannot be read."""
+    """The policy in the family's file; None if it cannot be read."""
     probes: tuple[ProbeName, ...] = ALL_PROBES
     engine: EngineOptions = field(default_factory=EngineOptions)
-    """Of the branch; the reference is opened `as_reference` of it, so that its answers stay what they are."""
+    """The branch's engine; the reference is opened `as_reference` of it, so that its answers stay the same."""
     scheme: str | None = None
-    """The quantization scheme, or mixture, that a person declares of the branch."""
+    """The quantization scheme, or mixture, that a person declares for the branch."""
     resume: str | None = None
     corpus: Path | None = None
-    """A corpus file to measure the divergence on, instead of the suite's own corpus."""
+    """A corpus file for the divergence, replacing the suite's own corpus."""
     reference_pack: Path | None = None
-    """A pack captured before, perhaps elsewhere; otherwise the reference is captured here when need be."""
+    """An existing pack, possibly from elsewhere; without one the reference is captured here if necessary."""
     exhaustive: bool = False
-    """Ask everything, also of a task of which all that the policy judges is settled."""
+    """Evaluate everything, including tasks whose judged figures are all resolved."""
     max_items: int | None = None
-    """Of each eval task at most so many items, in whole blocks."""
+    """At most this many items per eval task, in whole blocks."""
     floor_documents: int | None = None
-    """Measure the noise floor on so many documents only, where nothing is judged by it."""
+    """Measure the noise floor on this many documents only, if nothing is judged by it."""
     canaries: CanaryChoice = SHIPPED_CANARIES
     served: ServedPlan = field(default_factory=ServedPlan)
-    """How much an endpoint is asked for what only it shows; so many requests at once as the engine's batches say."""
+    """The amount of queries for an endpoint's own faults; the concurrency follows the engine's batches."""
     second_endpoint: str | None = None
-    """Address of another endpoint of the same weights, that the first is held against."""
+    """Address of another endpoint of the same weights, to compare with the first."""
     waivers_from: "WaiverSource | None" = None
-    """The only waivers that count; None are those in history."""
+    """The only waivers that count; None uses those in history."""
     require_sign_off: bool = False
     """Nothing passes before a reviewer has signed the run."""
     template: str | None = None
-    """Hash of the chat template that the project file declares of branches that no family's file describes."""
+    """The chat template's hash in the project file, for branches that no family's file describes."""
     options: Mapping[str, Any] = field(default_factory=dict)
-    """The command's options as JSON values, which the run keeps: resuming it needs no others."""
+    """The command's options as JSON values, stored with the run: resuming it needs no others."""
 
     @property
     def stands_alone(self) -> bool:
-        """Whether only an endpoint is asked, for what needs no reference: it is held against itself."""
+        """Whether only an endpoint is queried, without a reference: it is compared with itself."""
         return self.probes == (ProbeName.SERVED,) and self.reference is None and self.reference_pack is None
 
     @property
     def lacking(self) -> tuple[Target, ...]:
-        """Those of branch and reference whose weights are not here."""
+        """Those of branch and reference whose weights are not on this machine."""
         return tuple(each for each in (self.branch, self.reference) if each is not None and each.missing_bytes)
 
     @property
     def deployment(self) -> EngineSettings:
-        """The branch, as it is opened."""
+        """The settings to open the branch with."""
         return self.engine.of(self.branch.folder)

@@ -1,7 +1,7 @@
-"""Evaluates a branch with all probes, stage by stage and round by round, beside what was captured of the reference.
+"""Evaluates a branch with all probes, stage by stage and round by round, against the reference's captures.
 
-Every item is judged as it comes, and written at once; what is grave enough to be doubted is evaluated again in other
-batches. Nothing is decided here but, by a rule that is handed in, when enough was evaluated.
+Every item is judged and written as it arrives; severe outcomes that may be doubted are evaluated again in other
+batches. The only decision here is when enough was evaluated, by a rule from the caller.
 """
 
 import time
@@ -26,16 +26,16 @@ from q36eval.run.items import MISSING, BothSteps, Work, finished_items, known_of
 from q36eval.run.order_check import check_order
 
 AGAIN = "evaluating again"
-"""The name, for people, of evaluating doubtful items in other batches."""
+"""The displayed name of evaluating doubtful items in other batches."""
 
 ONE_PASS = "all texts, layer by layer"
-"""Of the seconds: what stages had in common."""
+"""Of the seconds: the share common to several stages."""
 
 REPEATED = "computing known rows of a batch again"
-"""Work of the engine on which no item waits."""
+"""Engine work for which no item waits."""
 
 PORTION = 4
-"""So many doubtful items are evaluated again before the verdict is looked at: one confirmed flip may decide."""
+"""The number of doubtful items evaluated again before the verdict is checked: one confirmed flip may decide."""
 
 NO_LOG_PROBS = (
     "its server gives no log-probabilities of a prompt's tokens, and a divergence needs them; serve the branch by vLLM "
@@ -49,7 +49,7 @@ LIKELIEST_ALONE = (
 
 @dataclass
 class Evaluated:
-    """The stages of a branch's evaluation, and the seconds that each took."""
+    """The stages of a branch's evaluation, and the seconds of each."""
 
     stages: list[Stage] = field(default_factory=list)
     seconds: dict[str, float] = field(default_factory=dict)
@@ -57,7 +57,7 @@ class Evaluated:
 
 @dataclass(frozen=True)
 class Planned:
-    """What all probes evaluate, and the token ids of every request before anything follows from the answers."""
+    """The items of all probes, and the token ids of every request before any follow-ups."""
 
     works: list[Work]
     tokens: Mapping[str, tuple[int, ...]]
@@ -82,32 +82,31 @@ def run_probes(
     planned: Planned | None = None,
     answered: Callable[[Work], None] | None = None,
 ) -> Evaluated:
-    """Measure the branch against its reference with all `probes`; with a `rule`, until the verdict stands.
+    """Measure the branch against its reference with all `probes`; with a `rule`, until the verdict is final.
 
-    `branch` gives its engine, which may be another object after the reference was asked (`one_at_a_time`). With
-    `own_template` the branch has a chat template of its own, by which its prompts are written; it is called with what
-    differs.
+    `branch` returns its engine, which may be a new object after the reference was evaluated (`one_at_a_time`). With
+    `own_template` the branch has its own chat template, which renders its prompts; it is called with the differences.
 
-    `measured` is what was measured before. Returns the stages, and the seconds of each and of the "reference".
-    `answers_of` gives the reference's answers to what is planned, each stage's before the branch is asked it and each
-    later round's before the branch comes to it; `answered` is called with each probe as its stages begin. What either
-    raises ends the run. `planned` is what was planned before, as the reference was captured then.
+    `measured` holds earlier measurements. Returns the stages, and the seconds of each and of the "reference".
+    `answers_of` returns the reference's answers to the plan: each stage's before the branch begins it, and each later
+    round's before the branch reaches it. `answered` is called with each probe as its stages begin. An exception of
+    either ends the run. `planned` is an earlier plan, from capturing the reference.
 
     Raises:
         TokenizedDifferentlyError: the branch's own tokenizer does not give the reference's tokens.
-        TemplateLimitError: a chat template of the branch's own cannot be rendered.
-        UsageError: the reference's cannot be.
+        TemplateLimitError: the branch's own chat template cannot be rendered.
+        UsageError: the reference's cannot be rendered.
     """
     started = time.monotonic()
     branch_tokens, own_tokenizer = None, branch().tokenizer
     tokenizer = own_tokenizer
-    if own_template is not None:  # what remains to be compared is how text becomes tokens
+    if own_template is not None:  # only the conversion of text to tokens remains to be compared
         tokenizer = copy(tokenizer)
         tokenizer.chat_template = reference_tokenizer.chat_template
     try:
         if not same_tokenizer(tokenizer, reference_tokenizer):
             branch_tokens = requested_tokens(plan_probes(probes, tokenizer, Sink()))
-            if planned is not None:  # probes know what they planned last
+            if planned is not None:  # probes remember their last plan
                 plan_probes(probes, reference_tokenizer, Sink())
         if planned is None:
             planned = plan_once(probes, reference_tokenizer, sink)
@@ -140,7 +139,7 @@ def run_probes(
 
 
 def plan_once(probes: Iterable[Probe], tokenizer: Any, sink: Sink) -> Planned:
-    """What all probes evaluate, by the reference's tokenizer."""
+    """The items of all probes, by the reference's tokenizer."""
     works = plan_probes(probes, tokenizer, sink)
     return Planned(works, requested_tokens(works))
 
@@ -166,9 +165,9 @@ def requested_tokens(works: Sequence[Work]) -> dict[str, tuple[int, ...]]:
 
 
 def same_tokenizer(one: Any, other: Any) -> bool:
-    """Whether two tokenizers surely turn every text and conversation into the same tokens: the same rules throughout.
+    """Whether two tokenizers surely turn every text and conversation into the same tokens, because all rules are equal.
 
-    False only means that what they do must be compared.
+    False only means that their results must be compared.
     """
     if type(one) is not type(other) or not hasattr(one, "backend_tokenizer"):
         return False
@@ -180,7 +179,7 @@ def same_tokenizer(one: Any, other: Any) -> bool:
 
 
 def _leave_out_unscored(engine: Engine, works: Sequence[Work], sink: Sink) -> None:
-    """Drop the divergence where its logits cannot be had."""
+    """Drop the divergence if its logits are unavailable."""
     for work in works:
         if work.probe.name is ProbeName.KL and engine.scores != "states":
             seen = f" (tried: {engine.why_no_scores})" * bool(engine.why_no_scores)
@@ -189,7 +188,7 @@ def _leave_out_unscored(engine: Engine, works: Sequence[Work], sink: Sink) -> No
 
 
 def _in_own_template(work: Work, tokenizer: Any, sink: Sink) -> OwnPrompts:
-    """What the branch's own template makes of a probe's items."""
+    """A probe's items as rendered by the branch's own template."""
     own = OwnPrompts(work.items)
     if work.failed is None:
         with recording_crash(work, sink):
@@ -210,11 +209,11 @@ def measure_branch(
 ) -> Evaluated:
     """Judge the items of every probe, stage by stage; write each outcome, and each finished probe's figures, at once.
 
-    A probe that crashes is recorded and the others go on. After each round `rule` says which tasks are resolved early,
-    and whether the verdict stands by what is measured so far and `measured`: then nothing more is evaluated, and every
-    probe that was not evaluated whole is recorded as skipped. Without a rule everything is evaluated, and so it is of
-    an engine that generates nothing: that reads all weights for every pass, and one pass scores everything. With
-    `own_tokenizer` the prompts are written by that one's chat template.
+    A crashed probe is recorded and the others continue. After each round `rule` determines which tasks are resolved
+    early, and whether the verdict is final on the measurements so far and `measured`: then nothing more is evaluated,
+    and every incomplete probe is recorded as skipped. Without a rule everything is evaluated, and also with an engine
+    that generates nothing: it reads all weights for every pass, and one pass scores everything. With `own_tokenizer`
+    that tokenizer's chat template renders the prompts.
     """
     asking = _Asking(answers, own_tokenizer, answered)
     evaluation = _Evaluation(branch, asking, sink, progress, rule, list(measured), list(sink.known_items()))
@@ -222,7 +221,7 @@ def measure_branch(
     # together, since a reference that is run layer by layer reads all its weights for every call
     first = [(work, (work.stages or [""])[0]) for work in works if work.failed is None]
     answers.answer([(work, work.probe.answered_first(work.of_stage(stage))) for work, stage in first])
-    for work, stage in first:  # what is impossible is refused before the branch is asked anything
+    for work, stage in first:  # impossible criteria are refused before the branch is evaluated
         evaluation.begin(work, stage)
     of_reference = answers.seconds
     progress.stage("measuring the branch", sum(len(work.todo) for work in works))
@@ -249,16 +248,16 @@ def measure_branch(
 
 @dataclass
 class _Asking:
-    """What the reference answers as a branch comes to it, and the items as the branch is asked them."""
+    """The reference's answers as a branch reaches them, and the branch's items."""
 
     answers: ReferenceAnswers
     own_tokenizer: Any
-    """Whose chat template writes the branch's prompts; None where it is the reference's."""
+    """The tokenizer whose chat template renders the branch's prompts; None if it is the reference's."""
     answered: Callable[[Work], None] | None
     begun: set[tuple[ProbeName, str]] = field(default_factory=set)
 
     def begin(self, work: Work, stage: str, engine: Callable[[], Engine]) -> None:
-        """Have the reference answer what a stage needs before the branch is asked any of it, and lay its items out."""
+        """Have the reference answer a stage's first items before the branch begins it, and lay out its items."""
         name, probe = work.probe.name, work.probe
         if work.failed is not None or (name, stage) in self.begun:
             return
@@ -270,7 +269,7 @@ class _Asking:
         self.answers.answer([(work, needed)])
         first = self.answers.first.setdefault(name, [])
         first += [item.key for item in needed]
-        # those that are needed with what follows from the reference's answers
+        # the needed ones, with the follow-ups of the reference's answers
         keys, known = {item.key for item in needed}, self.answers.asked(name)
         work.items = [known[item.key] if item.key in keys else item for item in work.items]
         if self.answered is not None:
@@ -285,10 +284,10 @@ class _Asking:
             work.items = [replace(item, scores=()) if item.generations else item for item in work.items]
 
     def round(self, work: Work, stage: str, number: int) -> None:
-        """Have the reference answer a round before the branch is asked it.
+        """Have the reference answer a round before the branch.
 
-        Where the device holds one model at a time, half as many more rounds as were asked before: each change of models
-        takes minutes, and each round too many does.
+        If the device holds one model at a time, half as many additional rounds as were answered before: each change of
+        models takes minutes, and so does each unneeded round.
         """
         known = self.answers.asked(work.probe.name)
         ahead = [item for item in work.of_stage(stage) if item.block >= number and item.task not in work.resolved]
@@ -300,7 +299,7 @@ class _Asking:
 
 @dataclass
 class _Evaluation:
-    """A branch under evaluation, and what is known of it so far."""
+    """A branch under evaluation, and its results so far."""
 
     branch: Callable[[], Engine]
     asking: _Asking
@@ -308,7 +307,7 @@ class _Evaluation:
     progress: Progress
     rule: PolicyRule | None
     measured: list[Measurement]
-    """What the verdict may stand by: of complete probes, and of others what may be looked at early."""
+    """Measurements for the verdict: of complete probes, and those of others that may be looked at early."""
     outcomes: list[ItemOutcome]
     complete: frozenset[ProbeName] = frozenset()
     stands: str = ""
@@ -317,11 +316,11 @@ class _Evaluation:
 
     @property
     def engine(self) -> Engine:
-        """The branch's engine as it is now."""
+        """The branch's current engine."""
         return self.branch()
 
     def stage(self, work: Work, stage: str) -> Stage:
-        """Evaluate one stage of a probe, unless the verdict stands already."""
+        """Evaluate one stage of a probe, unless the verdict is already final."""
         name, items = stage or work.probe.name.value, work.of_stage(stage)
         if self.stands:
             self._leave_out(work, items, self.stands)
@@ -331,7 +330,7 @@ class _Evaluation:
         self._confirm(work)
         if stands_by:  # within a stage
             self._write([figure for figure in figures_of(work, self.outcomes, self.sink) if figure.laid_out])
-            # a probe that crashed over what the verdict stood by takes it away again, so the others are evaluated
+            # a crash of a probe that made the verdict final reopens it, so the others are evaluated
             stands_by = stands_by if work.failed is None else ()
         elif stage == (work.stages or [""])[-1]:
             self.measured += self._write(figures_of(work, self.outcomes, self.sink))
@@ -350,7 +349,7 @@ class _Evaluation:
         return Stage(name=name, state=state, items=len(judged), planned=len(items), settled=stands_by)
 
     def begin(self, work: Work, stage: str) -> None:
-        """Have the reference answer what a stage needs first, once; what follows from it is expected of the branch."""
+        """Have the reference answer a stage's first items, once; its follow-ups are added to the branch's work."""
         before = {item.key: item.tokens for item in work.items}
         with self._asking_the_reference(work):
             self.asking.begin(work, stage, self.branch)
@@ -359,7 +358,7 @@ class _Evaluation:
                 self.progress.expect(_task_name(work, item), more)
 
     def in_one_pass(self, works: Sequence[Work]) -> None:
-        """Evaluate all that is not done yet; stages then find it done, and look at whole tasks alone."""
+        """Evaluate everything remaining; the stages then find their items done and only check whole tasks."""
         self.asking.answers.answer([(work, work.items) for work in works if work.failed is None])
         for work in works:
             for stage in work.stages:
@@ -372,7 +371,7 @@ class _Evaluation:
             work.done |= evaluated[work.probe.name]
 
     def check_order(self, work: Work) -> None:
-        """Evaluate a probe's first items again; an engine that is not what it was ends the probe as a crash does."""
+        """Evaluate a probe's first items again; a changed engine ends the probe like a crash."""
         figure = None
         with recording_crash(work, self.sink):
             figure = check_order(
@@ -384,7 +383,7 @@ class _Evaluation:
             self.sink.add_failure(ProbeFailure(probe=work.probe.name, reason=reason, kind="crashed"))
 
     def _rounds(self, work: Work, stage: str) -> tuple[str, ...]:
-        """Evaluate all blocks of a stage, or until the verdict stands; returns what it stands by."""
+        """Evaluate all blocks of a stage, or until the verdict is final; returns the deciding criteria."""
         blocks = work.blocks(stage)
         looked_at: dict[str, Measurement] = {}
         for number in blocks:
@@ -406,7 +405,7 @@ class _Evaluation:
 
     @contextmanager
     def _asking_the_reference(self, work: Work) -> Iterator[None]:
-        """A reference that cannot be asked costs this probe alone: what others measured stays, and they go on."""
+        """A failing reference fails only this probe: the others' measurements stay, and they continue."""
         with recording_crash(work, self.sink):
             try:
                 yield
@@ -417,14 +416,14 @@ class _Evaluation:
     def _take(self, work: Work, item: WorkItem, results: ItemResults) -> None:
         self.progress.advance()
         self.progress.worked(_task_name(work, item), item.tokens, results.seconds)
-        if results.repeated_seconds:  # after a resume: waited for as well, or each token would seem so slow
+        if results.repeated_seconds:  # after a resume: includes repeated work, or each token would seem too slow
             self.progress.expect(REPEATED, 0)
             self.progress.worked(REPEATED, 0, results.repeated_seconds)
         if work.failed is None:
             self.outcomes += self._compare(work, item, results)
 
     def _compare(self, work: Work, item: WorkItem, results: ItemResults) -> Sequence[ItemOutcome]:
-        """The outcomes of one item, written at once; none where the probe crashed, which is recorded."""
+        """The outcomes of one item, written immediately; none if the probe crashed, which is recorded."""
         reference = known_of(self.asking.answers[work.probe.name], item.key) or MISSING
         compared: Sequence[ItemOutcome] = ()
         with recording_crash(work, self.sink):
@@ -434,11 +433,11 @@ class _Evaluation:
         return compared
 
     def _resolve_early(self, work: Work, number: int, rule: PolicyRule) -> Sequence[Measurement]:
-        """Mark the tasks of a probe of which all that is judged is clear after that round; a task not judged goes on.
+        """Mark the tasks whose judged figures are all resolved after that round; a task not judged continues.
 
-        Returns what it looked at. A task that a resumed run knows later items of was open at this look: it is looked
-        at after the last of their rounds, never when some of a block are answered and others not. The longest are
-        evaluated first, and they are no sample.
+        Returns the measurements it used. If a resumed run already knows later items of a task, the task was open at
+        this look: it is checked after the last of their rounds, never with part of a block answered. The longest items
+        are evaluated first, so a part is not a sample.
         """
         probe = work.probe
         if work.failed is not None:
@@ -468,7 +467,7 @@ class _Evaluation:
         return figures
 
     def _leave_out(self, work: Work, items: Sequence[WorkItem], reason: str) -> None:
-        """Record that these are not evaluated, and why."""
+        """Record that these are not evaluated, with the reason."""
         self._drop(work, items)
         self.sink.add_failure(ProbeFailure(probe=work.probe.name, reason=reason, kind="skipped"))
 
@@ -479,9 +478,9 @@ class _Evaluation:
             self.progress.dropped(_task_name(work, item), item.tokens)
 
     def _confirm(self, work: Work) -> None:
-        """Evaluate again what the probe does not believe at once; each outcome replaces the one it stands for.
+        """Evaluate doubtful outcomes again; each new outcome replaces the old one.
 
-        Under a rule in portions, and no more of them once the verdict stands.
+        With a rule this happens in portions, and stops once the verdict is final.
         """
         probe = work.probe
         if work.failed is not None:
@@ -513,13 +512,13 @@ def not_evaluated_after(stage: str, stands_by: Sequence[str]) -> str:
 
 
 def figures_of(work: Work, outcomes: Sequence[ItemOutcome], sink: Sink) -> list[Measurement]:
-    """The measurements of a probe from its outcomes so far; none where it crashed, which is recorded."""
+    """The measurements of a probe from its outcomes so far; none if it crashed, which is recorded."""
     if work.failed is not None:
         return []
     with recording_crash(work, sink):
         measurements = list(work.probe.summarize(own_outcomes(work, outcomes)))
         keys = [measurement.key for measurement in measurements]
-        if len(set(keys)) < len(keys):  # history keeps one figure per key: the second would silently replace the first
+        if len(set(keys)) < len(keys):  # history stores one figure per key: the second would silently replace the first
             twice = min(key for key in keys if keys.count(key) > 1)
             raise ValueError(f"it measured {twice} more than once, so none of its figures can be trusted")
         return measurements
@@ -529,7 +528,7 @@ def figures_of(work: Work, outcomes: Sequence[ItemOutcome], sink: Sink) -> list[
 def own_outcomes(work: Work, outcomes: Sequence[ItemOutcome]) -> list[ItemOutcome]:
     """The newest outcomes of a probe's items, in the order of their first ones.
 
-    A run resumed with fewer items holds parts of blocks that it evaluates no more.
+    A run resumed with fewer items contains parts of blocks that it no longer evaluates.
     """
     keys = {item.key for item in work.items}
     own = (outcome for outcome in outcomes if outcome.probe == work.probe.name and outcome.item_key in keys)
@@ -537,13 +536,14 @@ def own_outcomes(work: Work, outcomes: Sequence[ItemOutcome]) -> list[ItemOutcom
 
 
 def _task_name(work: Work, item: WorkItem) -> str:
-    """What a person calls the task of that item."""
+    """The displayed name of that item's task."""
     return item.task or item.stage or work.probe.name.value
 
 
 @contextmanager
 def recording_crash(work: Work, sink: Sink) -> Iterator[None]:
-    """Record that a probe crashed within, and where; its figures are those of nothing. Our own errors go on."""
+    """Record a crash of a probe in the block, with its location; the probe then has no figures. Our own errors are
+    raised."""
     try:
         yield
     except Q36Error:

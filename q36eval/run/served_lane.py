@@ -1,6 +1,6 @@
-"""What only a served model shows, put together: an endpoint opened and asked, each figure kept as it comes.
+"""The faults of a served model, assembled: an endpoint opened and queried, each figure written as it arrives.
 
-Without a reference it is a run of its own (`q36eval served`); in a gate it is one more probe beside the others.
+Without a reference it is a separate run (`q36eval served`); in a gate it is one more probe.
 """
 
 import time
@@ -30,9 +30,9 @@ from q36eval.served.probe import measure_served
 from q36eval.served.same_server import are_one
 
 ENDPOINTS = "endpoints"
-"""The slice of what two endpoints of the same weights differ in."""
+"""The slice for the differences of two endpoints of the same weights."""
 NO_ANSWER = "no answer"
-"""Where the identity of a deployment names its engine's version, of a server that did not answer at all."""
+"""The engine's version in the identity of a server that did not answer."""
 SAME_SERVER = "--against names the server that is judged; give one that was started otherwise."
 SAME_START = (
     "--against: both servers tell the same start and count no prompts, so they may be one; start one of them again."
@@ -41,12 +41,12 @@ MAYBE_ONE = "neither tells whether these are two servers"
 
 
 LEAST_DRAFTED = 16
-"""Draft tokens; 30 prompts are asked for besides."""
+"""Draft tokens; their number depends on 30 prompts."""
 
 
 @dataclass(frozen=True)
 class ServedRequest:
-    """Which endpoint is asked how much. `against` is the address of a second one of the same weights."""
+    """Which endpoint is queried, and how much. `against` is the address of a second one of the same weights."""
 
     folder: Path
     family: Family
@@ -56,7 +56,7 @@ class ServedRequest:
 
     @classmethod
     def of(cls, request: Request) -> "ServedRequest":
-        """What a request says of it. With fewer under way there is hardly any company to be wrong in."""
+        """The part of a request for an endpoint. Lower concurrency would hardly show faults of concurrent requests."""
         engine, plan = request.engine, request.served
         if engine.batch_rows is not None:
             plan = replace(plan, concurrency=max(plan.concurrency, engine.batch_rows))
@@ -65,7 +65,7 @@ class ServedRequest:
 
 @dataclass
 class ServedAlone:
-    """A run that asks an endpoint and needs no reference. `stages` and `timings` (seconds) say what it came to."""
+    """A run that queries an endpoint and needs no reference. `stages` and `timings` (seconds) record its result."""
 
     request: Request
     history: History
@@ -76,10 +76,10 @@ class ServedAlone:
     timings: dict[str, float] = field(default_factory=dict)
 
     def measure(self) -> None:
-        """Every differential; the deployments that answer are written down first.
+        """Every differential; the identities of the deployments are written first.
 
         Raises:
-            UsageError: no such model, another tokenizer, a branch whose prompts cannot be written, or the same server
+            UsageError: no such model, another tokenizer, a branch whose prompts cannot be rendered, or the same server
                 twice.
             EngineError: a server does not answer at all.
         """
@@ -110,7 +110,7 @@ class ServedAlone:
 
 
 def measure_served_branch(request: ServedRequest, sink: Sink, progress: Progress) -> list[Measurement]:
-    """The probe in a gate: every figure is written at once, and why any is missing.
+    """The probe in a gate: every figure is written immediately, or the reason why it is missing.
 
     Raises:
         UsageError, EngineError: as `Endpoint.load`.
@@ -129,7 +129,7 @@ def measure_served_branch(request: ServedRequest, sink: Sink, progress: Progress
 def ask_served(
     endpoint: Endpoint, request: ServedRequest, sink: Sink, progress: Progress, other: Endpoint | None = None
 ) -> list[Measurement]:
-    """Write every figure as it comes; trouble of the engine is a probe that crashed, never a wrong answer."""
+    """Write every figure as it arrives; an engine error is a crashed probe, never a wrong answer."""
     figures = list[Measurement]()
     try:
         for figure in measure_served(endpoint, request.family, request.plan, progress, other):
@@ -144,19 +144,19 @@ def ask_served(
 
 
 def stage_of(figures: Sequence[Measurement]) -> Stage:
-    """The probe as a stage of a run, by what it measured."""
+    """The probe as a stage of a run, from its measurements."""
     items = max((measurement.counts.total for measurement in figures), default=0)
     state = StageState.MEASURED if figures else StageState.NOT_EVALUATED
     return Stage(name=ProbeName.SERVED.value, state=state, items=items, planned=items)
 
 
 def asked_of(request: ServedRequest) -> dict[str, Any]:
-    """How much is asked, as a run keeps it."""
+    """The number of queries, as stored with a run."""
     return {name: value for name, value in asdict(request.plan).items() if value != ""}
 
 
 def check_alone(request: Request) -> None:
-    """Look at what can be refused before a run is begun; that a server does not answer is what the run then says.
+    """Refuse a bad request before a run is begun; an unreachable server is reported by the run.
 
     Raises:
         UsageError: no address, the same one twice, no such model, or a tokenizer that is not the branch's.
@@ -172,11 +172,11 @@ OF_ALL_PROMPTS = (
     *("answer_differences", "prompt_differences", "stream_faults", "greedy_faults", "call_failure_rate"),
     "parser_faults",
 )
-"""Metrics of as many items as prompts at most."""
+"""Metrics with at most one item per prompt."""
 
 
 def too_few_asked(request: Request) -> str:
-    """What is known before anything is asked: that so few prompts leave criteria NOT MEASURED; else empty."""
+    """A warning before any query if too few prompts leave criteria NOT MEASURED; else empty."""
     policy, plan = request.policy, request.served
     if policy is None:
         return ""
@@ -196,9 +196,9 @@ def too_few_asked(request: Request) -> str:
 
 
 def served_suite(request: Request) -> dict[str, str]:
-    """Hash of what an endpoint is asked, by the probe's name: how much, and the canaries that prompts are made of.
+    """Hash of an endpoint's queries, by the probe's name: their number, and the canaries behind the prompts.
 
-    Empty where it is not asked.
+    Empty if it is not queried.
     """
     if ProbeName.SERVED not in request.probes:
         return {}
@@ -208,14 +208,14 @@ def served_suite(request: Request) -> dict[str, str]:
 
 
 def _identified(options: EngineOptions, folder: Path) -> tuple[Endpoint, DeploymentIdentity]:
-    """An endpoint and what it is. Raises as `Endpoint.load`."""
+    """An endpoint and its identity. Raises as `Endpoint.load`."""
     settings = options.of(folder)
     there = opened(settings, Endpoint.limits)
     return Endpoint(there, settings), identity_at(there, settings)
 
 
 def _unanswered(folder: Path) -> DeploymentIdentity:
-    """The branch's, of a server that does not say what it is."""
+    """The identity of a server that does not report one, from the branch."""
     return DeploymentIdentity(
         checkpoint_sha256=checkpoint_sha256(folder),
         tokenizer_sha256=tokenizer_sha256(folder),
@@ -227,7 +227,7 @@ def _unanswered(folder: Path) -> DeploymentIdentity:
 
 
 def _second(request: ServedRequest, address: str) -> tuple[Endpoint, DeploymentIdentity]:
-    """The endpoint that the first is held against; its only model, or the one of the same name.
+    """The second endpoint for the comparison; its only model, or the one of the same name.
 
     Raises:
         UsageError, EngineError: as `Endpoint.load`.
@@ -242,10 +242,10 @@ def _second(request: ServedRequest, address: str) -> tuple[Endpoint, DeploymentI
 
 
 def _told_apart(request: ServedRequest, endpoint: Endpoint, other: Endpoint) -> ServedRequest:
-    """The request, which says so where it is not known that they are two servers.
+    """The request, with a note if the two addresses may be one server.
 
     Raises:
-        UsageError: they are one, or may be by their start.
+        UsageError: they are one, or may be, by their start time.
         EngineError: one does not answer.
     """
     one = are_one(endpoint, other)
@@ -260,12 +260,11 @@ def _told_apart(request: ServedRequest, endpoint: Endpoint, other: Endpoint) -> 
 
 
 def alone(policy: Policy, *, against: bool, least_acceptance: float | None = None) -> Policy:
-    """The criteria of the probe `served` alone, by which an endpoint without a reference is judged.
+    """The criteria of the probe `served` alone, for judging an endpoint without a reference.
 
-    With a second endpoint what the two differ in is one more criterion, with the margin of concurrent requests.
-    With `least_acceptance` the share of draft tokens that is accepted is one too: NOT MEASURED of a server that does
-    not tell. What serving adds to the branch as it is decoded here (`serving_kl`) is a gate's to judge, which has the
-    branch here.
+    With a second endpoint the difference between the two is another criterion, with the margin of concurrent requests.
+    With `least_acceptance` the acceptance rate of draft tokens is one, too: NOT MEASURED if a server does not report
+    it. Only a gate judges the serving error (`serving_kl`), because it has the decoded branch.
 
     Raises:
         UsageError: the policy has no such criterion.

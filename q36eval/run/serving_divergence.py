@@ -1,4 +1,4 @@
-"""What serving adds, as a gate asks for it: when the branch is decoded here, and what is said where it cannot be."""
+"""The serving error in a gate: when the branch is decoded here, and the report if it cannot be."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -22,10 +22,10 @@ DECODING, SERVING = "decoding the branch here, to see what serving adds", "the s
 
 @dataclass
 class ServingAdds:
-    """Measures `serving_kl` of one gate, or says why it is not measured. `seconds` is what all of it took.
+    """Measures `serving_kl` in one gate, or reports why not. `seconds` is its total time.
 
-    A run that is resumed may have its figure already, of a server that was started then: it is measured again, and
-    where it cannot be, the earlier one does not stand for it.
+    A resumed run may already have its figure, from an earlier server: it is measured again, and if that fails, the
+    earlier one is not used.
     """
 
     request: Request
@@ -39,15 +39,15 @@ class ServingAdds:
     _refused: bool = field(default=False, init=False)
 
     def decode_first(self, progress: Progress) -> None:
-        """Decode the branch while its serving engine is not started yet: later that may hold the whole device.
+        """Decode the branch before its serving engine starts: the engine may later occupy the whole device.
 
-        An endpoint holds its own, and is looked at first: what it cannot show needs no decoding.
+        An endpoint uses separate memory, and is checked first: if it cannot show the divergence, nothing is decoded.
         """
         if self._is_served and opens_checkpoints(self.request.engine):
             self._decode(progress)
 
     def measure(self, branch: Engine, progress: Progress) -> list[Measurement]:
-        """The figure, written at once, and its floor where one is known; nothing where it cannot be measured."""
+        """The figure, written immediately, and its floor if known; nothing if it cannot be measured."""
         from q36eval.run.decoded_branch import NO_STATES, NOT_SERVED, known_floor
 
         if not self._is_served:
@@ -66,7 +66,7 @@ class ServingAdds:
             self._refuse(f"what serving adds: {error}", crashed=True)
             return []
         finally:
-            self._decoded = None  # its states and heads are the probes' room
+            self._decoded = None  # frees the memory of its states and heads for the probes
             self.seconds += time.monotonic() - started
         names = [self.request.branch.name, self.request.family.reference]
         floor = known_floor(self.history, self.request.family.name, names, branch.identity, self.reference)

@@ -1,4 +1,4 @@
-"""The checkpoint's error and the engine's, put together: three deployments of the same texts, one after the other."""
+"""The checkpoint's error and the engine's, assembled: three deployments of the same texts, one after the other."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -36,7 +36,7 @@ LAYERS = ("checkpoint", "serving", WHOLE, "floor")
 
 @dataclass(frozen=True)
 class Told:
-    """The errors, and the two deployments that they lie between: the branch as served, and the reference here."""
+    """The errors, and the two deployments they compare: the branch as served, and the reference here."""
 
     error: ServingError
     served: DeploymentIdentity
@@ -44,14 +44,14 @@ class Told:
 
 
 def tell_apart(plan: Plan, progress: Progress) -> Told:
-    """Score the texts by the branch decoded, the reference, the branch as served and, where it can, the floor.
+    """Score the texts by the decoded branch, the reference, the branch as served and, if possible, the floor.
 
-    A branch that quantizes inputs is decoded both with and without that: the one that the served branch is nearer to is
-    what it is held to. One model at a time is loaded and its states stay; its head is read when a divergence wants it.
+    A branch that quantizes inputs is decoded both with and without that: the served branch is compared with the nearer
+    one. One model at a time is loaded and its states are kept; its head is read when a divergence needs it.
 
     Raises:
-        UsageError: a checkpoint cannot be used, or the budget is too small.
-        CorruptCheckpointError, EngineError: the branch cannot be loaded, or a text cannot be scored.
+        UsageError: a checkpoint cannot be used, or the budget is too small. CorruptCheckpointError, EngineError: the
+            branch cannot be loaded, or a text cannot be scored.
         ChangedError: a checkpoint changed meanwhile.
     """
     with opened_once() as folders:
@@ -73,7 +73,7 @@ def _told_apart(plan: Plan, progress: Progress) -> Told:
     chosen = sample(plan.documents, first.tokenizer, passes, plan.budget)
     decoded = {"weight-only": _Measured.of(first, weight_only.of(plan.branch), chosen).side}
     del first
-    give_back(torch.device(here.device))  # the next engine plans with what is free
+    give_back(torch.device(here.device))  # the next engine plans with the free memory
     progress.advance()
     if emulated:
         as_stored = replace(weight_only, emulate_activations=True)
@@ -87,7 +87,7 @@ def _told_apart(plan: Plan, progress: Progress) -> Told:
     sides = {**decoded, WHOLE: reference.side}
     if has_floor:
         sums, served, floor = _sums_of_opened(plan, chosen, sides, progress)
-    else:  # of a server no answer is held
+    else:  # a server's answers are not stored
         (sums, served), floor = divergence_sums_from(chosen, sides, open_engine(plan.engine.of(plan.branch))), None
         progress.advance()
     whole, serving = sums.pop(WHOLE), {name: sums[name] for name in decoded}
@@ -106,39 +106,39 @@ def _told_apart(plan: Plan, progress: Progress) -> Told:
 
 
 def judged_side(arithmetic: Arithmetic, decoded: Iterable[str]) -> str:
-    """Which of the `decoded` branches the served one is held to: the emulated one, which is what the checkpoint says,
-    unless it is shown to be weight-only, or there is no other."""
+    """The `decoded` branch for the comparison with the served one: the emulated one, which follows the checkpoint,
+    unless it is shown to be weight-only, or no other exists."""
     return "weight-only" if arithmetic == "weight-only" or "emulated" not in decoded else "emulated"
 
 
 def arithmetic_of(chosen: Sample, serving: Mapping[str, Sequence[float]], *, quantizes_inputs: bool) -> Arithmetic:
-    """By which of the two decoded branches the served one is nearer to, from the KL sums of both by document."""
+    """The decoded branch nearer to the served one, from the KL sums of both by document."""
     if not quantizes_inputs:
         return "plain"
     if "emulated" not in serving:
-        return "weight-only"  # as --weights-only says
+        return "weight-only"  # as --weights-only requests
     side = nearer(chosen, serving["weight-only"], serving["emulated"])
     return "unclear" if side == 0 else "weight-only" if side < 0 else "emulated"
 
 
 @dataclass(frozen=True)
 class _Measured:
-    """One deployment's states and head, and what it is."""
+    """One deployment's states and head, and its identity."""
 
     side: Side
     identity: DeploymentIdentity
 
     @classmethod
     def of(cls, engine: Engine, settings: EngineSettings, chosen: Sample) -> "_Measured":
-        """Score the texts; the states move out of the way of the next model, which may need all of the device."""
+        """Score the texts; the states leave the device, because the next model may need all of it."""
         on_host: Pass = {key: rows.cpu() for key, rows in hidden_states(engine, chosen.requests).items()}
         return cls(Side(on_host, _head_once_asked(settings)), engine.identity)
 
 
 def _head_once_asked(settings: EngineSettings) -> Callable[[torch.Tensor], torch.Tensor]:
-    """A deployment's logits [T, V] of final states [T, H]; its head is read the first time, and takes no memory before.
+    """A deployment's logits [T, V] of final states [T, H]; its head is read, and takes memory, from the first call on.
 
-    It raises as `Head.of`, and ChangedError where something wrote to its files meanwhile.
+    It raises as `Head.of`, and ChangedError if its files were written meanwhile.
     """
 
     @cache
@@ -152,9 +152,9 @@ def _head_once_asked(settings: EngineSettings) -> Callable[[torch.Tensor], torch
 def _sums_of_opened(
     plan: Plan, chosen: Sample, sides: Mapping[str, Side], progress: Progress
 ) -> tuple[dict[str, list[float]], DeploymentIdentity, list[float]]:
-    """KL sums by document of each side and the branch as served, what serves it, and those of the floor.
+    """KL sums by document of each side and the branch as served, its serving engine, and the sums of the floor.
 
-    Nothing but the engine and its own head is on the device both times: only then the other heads find their place.
+    Both times only the engine and its own head are on the device: only then the other heads fit.
     """
     served = _opened(plan.branch, plan.engine, chosen)
     progress.advance()
@@ -170,12 +170,12 @@ def _opened(folder: Path, options: EngineOptions, chosen: Sample) -> _Measured:
     engine = open_engine(settings)
     measured = _Measured.of(engine, settings, chosen)
     del engine
-    give_back(torch.device(options.device))  # another process may serve next, for which this one's memory is not free
+    give_back(torch.device(options.device))  # another process may serve next and cannot use this one's memory
     return measured
 
 
 def record(told: Told, family: str, branch: str, suite_sha256: str, history: History, paths: Paths) -> str:
-    """Write every figure to history as a run of its own; returns the run's id."""
+    """Write every figure to history as a separate run; returns the run's id."""
     error = told.error
     layers: dict[str, LayerError | None] = {name: getattr(error, name) for name in LAYERS}
     figures = [_measurement(f"{error.engine}/{name}", layer) for name, layer in layers.items() if layer is not None]
@@ -188,7 +188,7 @@ def record(told: Told, family: str, branch: str, suite_sha256: str, history: His
         effect_interval=error.excess_interval,
         counts=Counts(total=error.tokens, scored=error.tokens, errored=0),
         clusters=error.paired,
-        note=error.arithmetic,  # how the engine multiplies
+        note=error.arithmetic,  # the engine's arithmetic
     )
     figures.append(excess)
     return keep_figures(
@@ -197,7 +197,7 @@ def record(told: Told, family: str, branch: str, suite_sha256: str, history: His
 
 
 def _measurement(slice_name: str, layer: LayerError) -> Measurement:
-    """`attributed_kl[vllm/serving]` and its like."""
+    """`attributed_kl[vllm/serving]` and similar."""
     tokens = sum(layer.clusters.units)
     return METRICS[ProbeName.KL, "attributed_kl"].measured(
         slice_name,

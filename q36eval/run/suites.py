@@ -1,6 +1,6 @@
-"""Where a suite is that a person names: its file, frozen data and corpus; and which items a run left out of suites.
+"""The files of a suite: its definition, frozen data and corpus; and the items that a run omitted from suites.
 
-The probes are imported where they are needed: the dashboard and whoever decides a kept run again need no probe.
+The probes are imported on demand: the dashboard and replays of stored runs need no probe.
 """
 
 from collections.abc import Sequence
@@ -19,12 +19,12 @@ if TYPE_CHECKING:
     from q36eval.run.request import Request
 
 MOST_DRAWS = 1_000
-"""Draws of every family that `gate --draws` takes at most."""
+"""The maximum for `gate --draws`."""
 
 
 @dataclass(frozen=True)
 class SuitePlace:
-    """A suite's file and frozen data; `corpus` is the folder of the texts it brings, which only shipped suites may."""
+    """A suite's file and frozen data; `corpus` is the folder of its texts, which only shipped suites may have."""
 
     file: Path
     data: Path
@@ -32,12 +32,12 @@ class SuitePlace:
 
 
 def suite_place(suite: str, paths: Paths) -> SuitePlace:
-    """The place of `NAME`, a shipped suite, or `FILE`, a .yaml file; `=DIR` after it names the folder it was frozen to.
+    """The place of `NAME`, a shipped suite, or `FILE`, a .yaml file; `=DIR` after it names its frozen folder.
 
     `standard+release` has the texts and the canaries of the first and the tasks of the second.
 
     Raises:
-        UsageError: no such suite, or a file that is malformed.
+        UsageError: the suite does not exist, or its file is malformed.
     """
     first, joined, second = suite.partition("+")
     if joined:
@@ -66,27 +66,27 @@ def suite_place(suite: str, paths: Paths) -> SuitePlace:
 
 
 def texts_of(suite: str) -> str:
-    """The name of the suite that brings the texts and the canaries."""
+    """The name of the suite that provides the texts and the canaries."""
     return suite.partition("+")[0].partition("=")[0]
 
 
 def corpus_beside(data: Path) -> Path:
-    """Where the corpus lies that was frozen with tasks into a folder of a person's choice."""
+    """The path of the corpus frozen together with tasks into a custom folder."""
     return data.with_name(f"{data.name}-corpus")
 
 
 def shipped_suites() -> dict[str, Path]:
-    """The files of the suites that ship, by name."""
+    """The files of the shipped suites, by name."""
     from q36eval import evals
 
     return {path.stem: path for path in sorted((Path(evals.__file__).parent / "suites").glob("*.yaml"))}
 
 
 def named_canaries(suite: str, paths: Paths) -> str | None:
-    """The set of canaries that a suite asks; None is the Czech and English one.
+    """The set of canaries of a suite; None is the Czech and English one.
 
     Raises:
-        UsageError: no such suite, or a file that is malformed.
+        UsageError: the suite does not exist, or its file is malformed.
     """
     from q36eval.evals.suite import read_suite
 
@@ -94,7 +94,7 @@ def named_canaries(suite: str, paths: Paths) -> str | None:
 
 
 def supplies_of(request: "Request", probes: Sequence[Probe], paths: Paths) -> "Supplies":
-    """What could be evaluated in addition by `probes`: more draws of the canaries."""
+    """The items that could be evaluated in addition by `probes`: more draws of the canaries."""
     from q36eval.canaries.specification import draws_per_family
     from q36eval.gate.report import Supplies
 

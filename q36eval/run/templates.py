@@ -1,4 +1,4 @@
-"""Which chat template a branch is declared to have of its own, held against what it ships, and the reference's text."""
+"""A branch's declared chat template, compared with the shipped one and the reference's."""
 
 import json
 from collections.abc import Mapping
@@ -16,18 +16,17 @@ if TYPE_CHECKING:
     from q36eval.run.request import Request, Target
 
 PACKED = "chat_templates.json"
-"""The file of a reference pack that holds the templates its prompts were written with."""
+"""The file of a reference pack with the templates that rendered its prompts."""
 
 
 def family_template(family: Family, branch: str) -> str | None:
-    """The hash that the family's file declares of a branch; None of a folder that is no branch of it."""
+    """The hash that the family's file declares for a branch; None for a folder that is not one of its branches."""
     known = family.branches.get(branch)
     return None if known is None or known.chat_template is None else known.chat_template.sha256
 
 
 def declared_template(request: "Request", reference_sha256: str) -> DeclaredTemplate | None:
-    """The declaration that the family's file has for this branch, or the project file for branches without one; None
-    without a declaration.
+    """The declaration for this branch in the family's file, or in the project file for branches without one; else None.
 
     Raises:
         UsageError: the branch ships another template than the declared one.
@@ -42,8 +41,8 @@ def declared_template(request: "Request", reference_sha256: str) -> DeclaredTemp
     try:
         shipped = chat_template_sha256(request.branch.folder)
     except CorruptCheckpointError:
-        return None  # the inspection says what is wrong with it
-    if written is None and shipped == reference_sha256:  # the project file speaks of branches with one of their own
+        return None  # the inspection reports its fault
+    if written is None and shipped == reference_sha256:  # the project file is about own templates
         return None
     by: Literal["the family's file", "the project file"] = "the family's file" if written else "the project file"
     if declared == shipped:
@@ -56,9 +55,9 @@ def declared_template(request: "Request", reference_sha256: str) -> DeclaredTemp
 
 
 def shipped_template(family: Family, branch: "Target", declared: str | None) -> str | None:
-    """The hash that is declared of what the branch ships, by the family's file or by the project file (`declared`).
+    """The declared hash of the branch's template, from the family's file or the project file (`declared`).
 
-    None without a declaration that is about this branch.
+    None without a declaration about this branch.
     """
     from q36eval.checkpoints import chat_template_sha256
 
@@ -70,10 +69,10 @@ def shipped_template(family: Family, branch: "Target", declared: str | None) -> 
 
 
 def keep_templates(root: Path, templates: Mapping[str, str]) -> None:
-    """Keep the reference's chat templates in its pack, for gates where only the pack is at hand.
+    """Store the reference's chat templates in its pack, for gates that have only the pack.
 
     Raises:
-        UsageError: the pack cannot be written to.
+        UsageError: the pack is not writable.
     """
     from q36eval.references import write_whole
 
@@ -82,7 +81,7 @@ def keep_templates(root: Path, templates: Mapping[str, str]) -> None:
 
 
 def packed_templates(pack: "Pack") -> dict[str, str]:
-    """The reference's templates by name, as its pack keeps them.
+    """The reference's templates by name, from its pack.
 
     Raises:
         UsageError: the pack does not hold them, or others than its identity names.
@@ -105,7 +104,7 @@ def packed_templates(pack: "Pack") -> dict[str, str]:
 
 
 def tokenizer_with(templates: Mapping[str, str], branch: Path) -> Any:
-    """The reference's tokenizer where only its pack is at hand: the branch's, which is equal but for the templates.
+    """The reference's tokenizer if only its pack is available: the branch's, which is equal except for the templates.
 
     Raises:
         CorruptCheckpointError: the branch's cannot be loaded.

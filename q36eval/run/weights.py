@@ -1,4 +1,4 @@
-"""The weights probe's measurements: censuses of what an inspection found, the findings in the notes."""
+"""The weights probe's measurements: counts of an inspection's findings, with the findings in the notes."""
 
 from collections.abc import Sequence
 
@@ -31,10 +31,10 @@ def integrity(faults: Sequence[str], scored: int = 1) -> Measurement:
 
 
 def measurements(inspection: Inspection, more_faults: Sequence[str] = ()) -> list[Measurement]:
-    """One census per section that could be judged; a section that could not is left out, so that it never passes.
+    """One census per judged section; a section that could not be judged is omitted, so that it never passes.
 
-    Then how many weights are quantized, by which scheme, where every one of them is known. `more_faults` are
-    integrity faults found elsewhere, such as by the loader. Weights whose scheme has no known bound count as errored in
+    Then the number of quantized weights by scheme, if every scheme is known. `more_faults` are integrity faults found
+    elsewhere, such as by the loader. Weights whose scheme has no known bound count as errored in
     `errors_beyond_scheme`.
     """
     figures: list[Measurement] = []
@@ -49,9 +49,9 @@ def measurements(inspection: Inspection, more_faults: Sequence[str] = ()) -> lis
 
 
 def promises_of(family: Family, branch: str) -> tuple[Promise, ...]:
-    """How the family's file says that a branch's tensors are stored, and what it ships besides.
+    """The family file's declaration of a branch's stored tensors and additional files.
 
-    Nothing of a folder that is no branch of it.
+    Empty for a folder that is not one of its branches.
     """
     if branch not in family.branches:
         return ()
@@ -62,7 +62,7 @@ def promises_of(family: Family, branch: str) -> tuple[Promise, ...]:
 
 
 def names_of(family: Family, target: Target) -> dict[str, str]:
-    """Texts that may name the scheme of a branch, by what they are."""
+    """Texts that may name the scheme of a branch, by their kind."""
     branch = family.branches.get(target.name)
     if branch is None and target.snapshot is not None:
         return {"its repository": f"{target.snapshot.repository}@{target.snapshot.revision}"}
@@ -73,7 +73,7 @@ def names_of(family: Family, target: Target) -> dict[str, str]:
 
 
 def _schemes(inspection: Inspection) -> list[Measurement]:
-    """How many weights are quantized, in all and by scheme: what margins that name schemes go by."""
+    """The number of quantized weights, in all and by scheme, for margins that name schemes."""
     counts = inspection.schemes
     if counts is None:
         return []
@@ -89,7 +89,7 @@ def _schemes(inspection: Inspection) -> list[Measurement]:
 
 
 def declared_figures(*, against_reference: bool = True) -> list[DeclaredFigure]:
-    """What `measurements` gives of a whole checkpoint, with the reference's weights beside it or without them."""
+    """The figures that `measurements` returns for a complete checkpoint, with or without the reference's weights."""
     names = [name for section, (name, _) in CENSUSES.items() if against_reference or section in OF_ITSELF]
     return [METRICS[ProbeName.WEIGHTS, name].declared() for name in (*names, QUANTIZED_TENSORS)]
 

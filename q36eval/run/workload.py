@@ -1,4 +1,4 @@
-"""What a run would compute, and in which batches: said before any weight is read and anything is measured."""
+"""The planned computation of a run and its batches: known before any weight is read and anything is measured."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -30,9 +30,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class StagePlan:
-    """What one deployment is asked in one stage: requests, their tokens, and in how many batches.
+    """One deployment's work in one stage: requests, their tokens, and the number of batches.
 
-    `seconds` is what the newest run of the same branch, suite and device took for it; None where there is none.
+    `seconds` is the time in the newest run of the same branch, suite and device; None without one.
     """
 
     deployment: str
@@ -44,14 +44,14 @@ class StagePlan:
     answers: int = 0
     prompt_tokens: int = 0
     answer_tokens: int = 0
-    """At most."""
+    """Maximum."""
     answering_batches: int = 0
     seconds: float | None = None
 
 
 @dataclass(frozen=True)
 class RunPlan:
-    """The batches of every deployment by its name, its stages, and what is not known before work begins."""
+    """The batches of every deployment by its name, its stages, and the unknowns before work begins."""
 
     batches: dict[str, MemoryPlan]
     stages: tuple[StagePlan, ...]
@@ -59,7 +59,7 @@ class RunPlan:
 
 
 def planned_run(request: Request, paths: Paths, history: History | None, prepared: Prepared | None = None) -> RunPlan:
-    """What `measure` would do of that request, which may be `prepared`.
+    """What `measure` would do for that request, which may be `prepared`.
 
     Raises:
         UsageError, CorruptCheckpointError: as `measure`.
@@ -74,7 +74,7 @@ def planned_run(request: Request, paths: Paths, history: History | None, prepare
         capturing = CaptureRequest(branch, scored, request.probes)
         works, unknown = _works(capturing, prepared.limits, reference, paths, prepared.probes)
         if request.resume is None:
-            # the KL's items depend on the reference's own answers, which nobody waits for here
+            # the KL's items depend on the reference's own answers, which are not awaited here
             others = [work for work in works if work.probe.name is not ProbeName.KL]
             refuse(problems_of_plan(request.policy, others, request, reference, generates=prepared.generates))
         batches: dict[str, MemoryPlan] = {}
@@ -105,7 +105,7 @@ def planned_capture(request: CaptureRequest, paths: Paths) -> RunPlan:
 def _works(
     request: CaptureRequest, limits: Limits, reference: Reference, paths: Paths, built: Sequence[Probe] = ()
 ) -> tuple[list[Work], list[str]]:
-    """The probes with their items, and what of them is not known yet."""
+    """The probes with their items, and the unknown parts."""
     unknown: list[str] = []
     scored_on = partial(_material, request.scored, reference, paths, unknown)
     probes = build_probes(request.probes, request.scored.suite, paths, scored_on, limits, built)
@@ -120,7 +120,7 @@ def _works(
 
 
 def _material(scored: Scored, reference: Reference, paths: Paths, unknown: list[str]) -> "Material":
-    """As `q36eval.run.probe_set.material`, but that nothing is sampled for it."""
+    """As `q36eval.run.probe_set.material`, but without sampling."""
     from q36eval.kl.on_policy import Sampled, answers_path, prompts_sha256
 
     config, documents = corpus_of(scored.suite, scored.corpus, paths)
@@ -143,8 +143,8 @@ def _of_reference(
     engine: EngineOptions,
     unknown: list[str],
 ) -> Iterator[StagePlan]:
-    """What is not captured of the reference yet, which `engine` opens; its batches are put among `batches` where
-    anything is."""
+    """The uncaptured part of the reference, opened by `engine`; its batches are added to `batches` if there is such a
+    part."""
     captures = {work.probe.name: reference.open(work.probe) for work in works}
     absent = [replace(work, done=frozenset(captures[work.probe.name])) for work in works]
     absent = [work for work in absent if work.todo]
@@ -162,7 +162,7 @@ def _of_reference(
 
 
 def _stage(deployment: str, name: str, work: Work, plan: MemoryPlan | None) -> StagePlan:
-    """Of the items of a work that are not done; batches are whole, so what is done may be computed once more."""
+    """The stage of a work's remaining items; batches are whole, so finished items may be computed once more."""
     done = [item for item in work.items if item.key in work.done]
     known = {request.key for item in done for request in item.scores}
     known |= {one.key for item in work.items for one in item.generations if item.key in work.done or not one.needed}
@@ -190,7 +190,7 @@ def _stage(deployment: str, name: str, work: Work, plan: MemoryPlan | None) -> S
 
 
 def _seconds(request: Request, works: Sequence[Work], history: History | None) -> dict[str, float]:
-    """What each stage took in the newest finished run of the same branch and suite on the same device."""
+    """The time of each stage in the newest finished run of the same branch and suite on the same device."""
     from q36eval.engines import identity_of
 
     if history is None:
