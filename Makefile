@@ -1,4 +1,4 @@
-# Two commands on a fresh machine: `make gate` (judge a sandbox branch) and `make test`.
+# On a fresh machine: `make gate` (judge a sandbox branch), `make demo` (quantize a real model, judge it), `make test`.
 PYTHON ?= python3
 VENV ?= .venv
 BRANCH ?= fp8-head
@@ -10,9 +10,12 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 INSTALLED_DEV := $(VENV)/.installed-dev
 
-.PHONY: help gate test test-long lint types imports budget check docs screens audit wheel clean
+.PHONY: help gate demo test test-long lint types imports budget check docs screens audit wheel clean
 gate: $(INSTALLED)  ## judge a sandbox branch (BRANCH=fp8-head); the first run installs and captures the reference
 	$(BIN)/q36eval gate --branch $(BRANCH)
+
+demo: $(INSTALLED_DEV)  ## quantize a real model well and badly, judge both, open the dashboard
+	benchmarks/demo.sh $(BIN)
 
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses $(TEST_PROCESSES) --dist worksteal
 test: $(INSTALLED_DEV)  ## run the tests: everything that matters, in five minutes on two idle cores

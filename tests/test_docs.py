@@ -128,6 +128,15 @@ def test_every_target_of_make_exists(name: str) -> None:
     assert named <= targets
 
 
+@pytest.mark.parametrize(("good", "bad", "code"), [(0, 1, 0), (3, 1, 1), (0, 0, 1), (4, 1, 4)])
+def test_the_demo_ends_by_its_verdicts(good: int, bad: int, code: int, tmp_path: Path) -> None:
+    for name, line in ("python", "echo $0"), ("q36eval", f"case $3 in *w8a16) exit {good};; *) exit {bad}; esac"):
+        (tmp_path / name).write_text(f"#!/bin/sh\n{line}\n", encoding="utf-8")
+        (tmp_path / name).chmod(0o755)
+    done = run(str(ROOT / "benchmarks" / "demo.sh"), tmp_path, tmp_path / "models")
+    assert (done.returncode, "q36eval ui" in done.stdout) == (code, code < 2)
+
+
 # -- files for operators
 
 DEPLOY = ROOT / "docs" / "deploy"

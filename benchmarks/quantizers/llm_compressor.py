@@ -22,6 +22,7 @@ SCHEMES: dict[str, tuple[str, dict[str, Any]]] = {
     ),
     "nvfp4-expanded-mse": ("NVFP4", {"observer": "nvfp4_expanded_mse", "observer_kwargs": {"grid": 50}}),
     "w4a16-awq": ("W4A16_ASYM", {"group_size": 64}),
+    "w8a16": ("W8A16", {"group_size": 64}),
 }
 """By branch: a preset of compressed-tensors, and what differs from it in the weights."""
 

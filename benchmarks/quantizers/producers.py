@@ -2,7 +2,7 @@
 
     python -m benchmarks.quantizers.producers [NAME ...]     make them, or all, and print name, path, seconds, bytes
 
-Names are those of `set-aside.yaml`, and `gguf-bf16`, which is the reference unquantized.
+Names are those of `set-aside.yaml`, `gguf-bf16`, which is the reference unquantized, and `w8a16`, of the demo.
 """
 
 import sys
@@ -19,7 +19,7 @@ OF_TESTS = {
     "autoround-4": "autoround-4-gptq",
 }
 """Names that the tests have for branches that they make as well."""
-MORE_OF_LLM_COMPRESSOR = ("fp8-block", "mxfp4", "w4a16-awq", "nvfp4-fouroversix", "nvfp4-expanded-mse")
+MORE_OF_LLM_COMPRESSOR = ("fp8-block", "mxfp4", "w4a16-awq", "w8a16", "nvfp4-fouroversix", "nvfp4-expanded-mse")
 
 GGUF = ("bf16", "q8_0", "q6_k", "q5_k_m", "q4_k_m", "q4_0", "q3_k_m", "q2_k", "iq4_xs", "q4_k_m-imatrix")
 
