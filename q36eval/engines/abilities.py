@@ -1,10 +1,10 @@
-"""What can be silently wrong of a model, tried with a few tokens when it is loaded.
+"""Silent faults of a model, detected with a few tokens when it is loaded.
 
-The head is compared with the model's own forward pass, and so is what left padding, a cache and a shared prefix give.
-An emulated KV cache has to take the keys and values of each attention layer once.
-Errors of these are as large as the states; rounding is far below `TOLERANCE`, but for that of inputs and of a KV cache
-to a few bits, which is left out: another order of sums then changes SmolLM2's states by 24 % in NVFP4, and more where
-the scales are damaged, which is measured and not found here.
+The head is compared with the model's own forward pass, and so are the results of left padding, a cache and a shared
+prefix. An emulated KV cache must receive the keys and values of each attention layer once. Such errors are as large as
+the states; rounding is far below `TOLERANCE`, except for inputs and KV caches of a few bits, which are switched off
+here: a different order of sums then changes SmolLM2's states by 24 % in NVFP4, and more if the scales are damaged,
+which the measurements find instead.
 """
 
 from dataclasses import dataclass
@@ -24,21 +24,21 @@ from q36eval.engines.shared_prefix import LastPrefix, can_be_lent, score_after
 from q36eval.errors import UsageError
 
 TOLERANCE = 0.2
-"""Of the norm of the states."""
+"""As a share of the states' norm."""
 
 
 @dataclass(frozen=True)
 class Abilities:
-    """What is used of a model; what failed is switched off."""
+    """The usable abilities of a model; a failed one is switched off."""
 
     pads: bool = True
-    """Prompts of several lengths are answered together."""
+    """Prompts of several lengths are generated together."""
     shares: bool = True
-    """What rows share is computed once."""
+    """A prefix shared by rows is computed once."""
 
     @property
     def missing(self) -> tuple[str, ...]:
-        """Names of what is switched off."""
+        """Names of the abilities that are switched off."""
         have = {"left padding": self.pads, "shared prefixes": self.shares}
         return tuple(name for name, works in have.items() if not works)
 
@@ -47,11 +47,11 @@ class Abilities:
 def tried(model: Any) -> Abilities:
     """The abilities of a model that is resident on one device.
 
-    A model whose states are no finite numbers is damaged, which is measured and not found here.
+    A model with non-finite states is damaged, which the measurements find, not this check.
 
     Raises:
-        UsageError: its logits are not known here, one token after a cache is not what it is in a full pass, or an
-            emulated KV cache does not see what attention reads.
+        UsageError: the form of its logits is unknown, one token after a cache differs from a full pass, or an emulated
+            KV cache does not receive what attention reads.
     """
     _check_updates(model)
     with inputs_as_they_are(model), caches_as_they_are(model):
@@ -59,7 +59,7 @@ def tried(model: Any) -> Abilities:
 
 
 def _check_updates(model: Any) -> None:
-    """Raises UsageError where an emulated KV cache does not take the keys and values of a pass once."""
+    """Raises UsageError if an emulated KV cache does not receive the keys and values of a pass exactly once."""
     before = updates(model)
     if not before:
         return
@@ -113,6 +113,6 @@ def _states(model: Any, ids: Tensor) -> Tensor:
 
 
 def _same(found: Tensor, own: Tensor) -> bool:
-    """Whether states [T, H] are the same but for rounding, of nearly every token: a router may turn at a tie."""
+    """Whether states [T, H] are equal up to rounding, for nearly every token: a router may switch at a tie."""
     errors = (found.float() - own.float()).norm(dim=-1) / own.float().norm(dim=-1)
     return bool(errors.median() < TOLERANCE)

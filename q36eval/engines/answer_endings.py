@@ -1,4 +1,4 @@
-"""What steers an answer, what ends it, and what it is once its tokens are there: the same of every engine."""
+"""Settings of an answer, its end, and its text after generation: the same for every engine."""
 
 import hashlib
 from collections.abc import Collection, Sequence
@@ -15,13 +15,13 @@ def end_ids(configured: Any, tokenizer: Any) -> list[int]:
 
 
 def padding_id(tokenizer: Any) -> int:
-    """What fills rows up; it is masked, so that any id will do where the tokenizer has none."""
+    """The id for filling rows; it is masked, so any id works if the tokenizer has none."""
     ids = (tokenizer.pad_token_id, tokenizer.eos_token_id)
     return next((each for each in ids if each is not None), 0)
 
 
 def configured_end(held: HeldFolder) -> Any:
-    """`eos_token_id` of generation_config.json, or of config.json where there is none, as transformers takes it."""
+    """`eos_token_id` of generation_config.json, or of config.json without that file, as in transformers."""
     from transformers import GenerationConfig
 
     from q36eval.checkpoints import open_checkpoint
@@ -34,7 +34,7 @@ def configured_end(held: HeldFolder) -> Any:
 
 
 def finished(tokenizer: Any, stop_ids: Collection[int], request: GenerationRequest, tokens: Sequence[int]) -> Generated:
-    """The answer of `tokens`: what comes before the first end-of-turn id, its text cut before a stop string."""
+    """The answer in `tokens`: everything before the first end-of-turn id, its text cut before a stop string."""
     end = next((at for at, token in enumerate(tokens) if token in stop_ids), None)
     kept = tuple(tokens[:end])
     text = tokenizer.decode(kept, skip_special_tokens=False)

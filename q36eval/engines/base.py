@@ -1,6 +1,6 @@
-"""What every engine is: `Engine`, its settings, and the requests and results that travel through it. Free of torch.
+"""The interface of every engine: `Engine`, its settings, its requests and its results. Does not import torch.
 
-The contract in words stands in the docstring of `q36eval.engines`.
+The docstring of `q36eval.engines` describes the contract.
 """
 
 from abc import ABC, abstractmethod
@@ -26,15 +26,15 @@ IN_PROCESS = "in-process"
 
 
 ENGINE_ARG = "--engine-arg"
-"""The option by which those without a flag are written, `NAME=VALUE`."""
+"""The option for engine arguments without a separate flag, `NAME=VALUE`."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Option:
-    """How an option of an engine is written on a command line, and which values it may have.
+    """The command-line form of an engine's option, and its valid values.
 
-    `flag` is its own option; without one it is a NAME of `--engine-arg`, the field's by default. `read` makes the value
-    from its text, and `check` refuses one. An option `of_branch` stays at its default where the reference is opened.
+    `flag` is its own option; without one it is a NAME of `--engine-arg`, the field's by default. `read` converts its
+    text to the value, and `check` refuses an invalid one. An option `of_branch` keeps its default for the reference.
     """
 
     help: str
@@ -47,7 +47,7 @@ class Option:
 
     @property
     def written(self) -> str:
-        """As a person writes it."""
+        """The form that a person writes."""
         return self.flag or f"{ENGINE_ARG} {self.name}"
 
 
@@ -62,7 +62,7 @@ def _count(text: str) -> int:
 
 
 def _no(text: str) -> bool:
-    """The opposite of what is written: `weights_only=true` does not emulate activations."""
+    """Inverts the written value: `weights_only=true` does not emulate activations."""
     if text.lower() not in ("true", "false"):
         raise UsageError("option-value", f"{text!r} is neither true nor false.")
     return text.lower() == "false"
@@ -70,10 +70,10 @@ def _no(text: str) -> bool:
 
 @dataclass(frozen=True, kw_only=True)
 class EngineOptions:
-    """What a person chooses for a deployment, whatever checkpoint it is. An option left at its default is not set.
+    """A person's settings for a deployment, independent of the checkpoint. An option left at its default is not set.
 
-    The command line makes its options, its help and its errors from these fields: a further option is a field here, and
-    what the engine that has it (`Engine.options`) does with it.
+    The command line derives its options, help and errors from these fields: a further option needs a field here, and
+    its use in the engine that has it (`Engine.options`).
     """
 
     kind: str = _option(IN_PROCESS, "Engine: in-process, vllm, or openai for a server.", "KIND", flag="--engine")
@@ -88,7 +88,7 @@ class EngineOptions:
         check=check_kv_cache_dtype,
         of_branch=True,
     )
-    """What keys and values are stored in; None is what the checkpoint declares."""
+    """The dtype of keys and values; None uses the checkpoint's declaration."""
     base_url: str | None = _option(
         None,
         "Address of an OpenAI-compatible server; OPENAI_BASE_URL by default. A key is read from OPENAI_API_KEY.",
@@ -96,7 +96,7 @@ class EngineOptions:
         flag="--base-url",
         of_branch=True,
     )
-    """Where a server answers, `http://127.0.0.1:8000/v1`; None is what the environment says."""
+    """The address of a server, `http://127.0.0.1:8000/v1`; None uses the environment's."""
     workers: int | None = _option(
         None,
         "Spread the work over this many replicas, each on its own GPU (or core); no figure depends on it.",
@@ -104,7 +104,7 @@ class EngineOptions:
         flag="--workers",
         read=_count,
     )
-    """Replicas of the engine that share the work, each its own process; None: this process does it."""
+    """Replicas of the engine that share the work, each in a separate process; None: this process does the work."""
     engine_arguments: tuple[str, ...] = _option(
         (),
         "A rarer option, by a NAME listed below, or vLLM's own argument, such as gpu_memory_utilization=0.7; "
@@ -135,12 +135,11 @@ class EngineOptions:
         "WHERE",
         check=check_placement,
     )
-    """`decoded`, `packed`, or `layers` for weights that do not fit (all that scores, no answers). No number depends on
-    it."""
+    """`decoded`, `packed`, or `layers` for weights that do not fit (scores only, no answers). It changes no number."""
     emulate_activations: bool = _option(
         True, "true: do not emulate the quantization of activations.", "true", name="weights_only", read=_no
     )
-    """Whether activations are quantized where the checkpoint says so."""
+    """Whether activations are quantized as the checkpoint declares."""
     kv_scales: str | None = _option(
         None,
         "Scales of a quantized KV cache: stored, or ignored (1 for all); the worse of both by default.",
@@ -165,7 +164,7 @@ class EngineOptions:
 
     @classmethod
     def described(cls) -> dict[str, Option]:
-        """How each option is written on a command line, by the name of its field."""
+        """The command-line form of each option, by the name of its field."""
         options: dict[str, Option] = {each.name: each.metadata[""] for each in fields(EngineOptions)}
         return {name: replace(option, name=option.name or name) for name, option in options.items()}
 
@@ -175,7 +174,7 @@ class EngineOptions:
 
         Raises:
             UsageError: an argument that is not `NAME=VALUE`, is given twice or has its own option; a value that no
-                engine takes.
+                engine accepts.
         """
         described = cls.described()
         fields_of = {option.name: name for name, option in described.items() if option.flag is None}
@@ -211,36 +210,37 @@ class EngineOptions:
 
 @dataclass(frozen=True)
 class EngineSettings(EngineOptions):
-    """One deployment to open: a checkpoint folder and the options. Hashable, and small enough to send elsewhere."""
+    """One deployment to open: a checkpoint folder and the options. Hashable, and small enough to send to other
+    processes."""
 
     folder: Path
 
 
 Scores = Literal["states", "likeliest", "nothing"]
-"""What an engine's `score` gives: states, from which logits of the whole vocabulary follow; the log-probabilities of
-the likeliest tokens alone; or nothing."""
+"""The results of an engine's `score`: states, which determine the logits of the whole vocabulary; only the
+log-probabilities of the most likely tokens; or nothing."""
 
 Coupling = Literal["inverse_cdf", "gumbel"]
-"""How random numbers become tokens, which decides how alike two deployments answer that draw the same numbers.
+"""How random numbers become tokens, which determines how similar two deployments with the same numbers answer.
 
 `inverse_cdf`: one uniform number picks a rank of the sorted nucleus; a small change of one probability moves every
-boundary after it. `gumbel`: each token has noise of its own, by prompt, seed, position and token, and the greatest sum
-of log-probability and noise wins; two distributions of total variation d differ in at most 2d / (1 + d) of draws, and
-nothing that draws each side by itself does better in the worst case (Daliri et al. 2024, arXiv 2408.07978).
+boundary after it. `gumbel`: each token has separate noise, by prompt, seed, position and token, and the largest sum of
+log-probability and noise wins; two distributions of total variation d differ in at most 2d / (1 + d) of draws, and no
+method that draws for each side independently is better in the worst case (Daliri et al. 2024, arXiv 2408.07978).
 """
 
 
 @dataclass(frozen=True)
 class ScoreRequest:
-    """Teacher-force `token_ids` and return what predicts `token_ids[first:]` (so `first >= 1`).
+    """Teacher-force `token_ids` and return the predictions of `token_ids[first:]` (so `first >= 1`).
 
-    Requests of different `group`s never share a batch: what else is evaluated in a run changes no number. The first
-    `shared` tokens are those of other requests of the group too, so that an engine may compute them once; that it does
-    changes no more than another batch would.
+    Requests of different `group`s never share a batch: other work of a run changes no number. The first `shared` tokens
+    also begin other requests of the group, so that an engine may compute them once; this changes no more than another
+    batch would.
 
-    With `likeliest` set, of every row only so many of its likeliest tokens and the text's own token are read, but for
-    the rows numbered in `whole`, of which any token may be. Where each log-probability has its price an engine may
-    give the other rows' remaining tokens as equally likely; what is read of them is exact all the same.
+    With `likeliest` set, only that many most likely tokens of each row and the text's own token are read, except in the
+    rows numbered in `whole`, where any token may be. If log-probabilities are costly, an engine may return the
+    remaining tokens of the other rows as equally likely; the values that are read stay exact.
     """
 
     key: str
@@ -256,9 +256,9 @@ class ScoreRequest:
 class Scored:
     """Row t of `hidden_states` [len(token_ids) - first, H], after the final norm, predicts `token_ids[first + t]`.
 
-    `error` is set instead when the engine could not score the request, `permanent` where asking again would not help.
-    `seconds` is its part of the time its batch took to compute; 0 where the engine does not know. `repeated_seconds` is
-    the part of requests in that batch whose results were known, which stands with one result of the batch.
+    `error` is set instead if the engine could not score the request, `permanent` if another attempt would not help.
+    `seconds` is its share of its batch's computing time; 0 if unknown. `repeated_seconds` is the share of requests in
+    that batch whose results were known; only one result of the batch has it.
     """
 
     request: ScoreRequest
@@ -273,11 +273,11 @@ class Scored:
 class GenerationRequest:
     """Continuation of `token_ids` until end of turn, a stop string or `max_new_tokens`; `group` and `shared` as above.
 
-    Greedy at temperature 0, else sampled from the nucleus that holds `top_p` (of the `top_k` likeliest, where that is
-    not 0), after `presence_penalty` was taken from the logit of every token answered before. An engine's random numbers
-    for a request come from its `seed` and `key` alone, whatever other requests there are: two deployments draw the same
-    numbers for the same request, and `coupling` says what becomes of them. One that is not `needed` fills its
-    batch: its answer is dropped, so it may end early.
+    Greedy at temperature 0, else sampled from the nucleus that holds `top_p` (of the `top_k` most likely tokens, if not
+    0), after subtracting `presence_penalty` from the logit of every token answered before. An engine's random numbers
+    for a request come from its `seed` and `key` alone, independent of other requests: two deployments draw the same
+    numbers for the same request, and `coupling` turns them into tokens. A request that is not `needed` fills its batch:
+    its answer is dropped, so it may end early.
     """
 
     key: str
@@ -299,9 +299,9 @@ class GenerationRequest:
 class Generated:
     """The continuation: `text` is decoded without end-of-turn tokens, cut before a stop string.
 
-    `finish_reason` is `stop` (end of turn or stop string), `length`, or `error`; `end_id` is the end-of-turn token that
-    came after `token_ids`, where one did and the engine tells. `seconds`, `repeated_seconds` and `permanent` are those
-    of `Scored`. So many `rows` the batch that answered had, this one included; 0 where the engine does not know.
+    `finish_reason` is `stop` (end of turn or stop string), `length`, or `error`; `end_id` is the end-of-turn token
+    after `token_ids`, if any and if the engine reports it. `seconds`, `repeated_seconds` and `permanent` are those of
+    `Scored`. `rows` is the number of rows in its batch, this one included; 0 if unknown.
     """
 
     request: GenerationRequest
@@ -323,14 +323,14 @@ Batch = Sequence[Request]
 
 
 def failed(request: Request, reason: str, *, permanent: bool = False) -> Any:
-    """The result of a request that got no answer."""
+    """The result of a request without an answer."""
     if isinstance(request, ScoreRequest):
         return Scored(request, None, error=reason, permanent=permanent)
     return Generated(request, (), "", "error", error=reason, permanent=permanent)
 
 
 def parted(requests: Sequence[Any], problem_of: Callable[[Any], str | None]) -> tuple[list[Any], list[Any]]:
-    """The requests without a problem, and the results of the others, which no second attempt would change."""
+    """The requests without a problem, and the permanent errors of the others."""
     problems = [problem_of(request) for request in requests]
     pairs = list(zip(requests, problems, strict=True))
     refused = [failed(request, problem, permanent=True) for request, problem in pairs if problem is not None]
@@ -339,7 +339,7 @@ def parted(requests: Sequence[Any], problem_of: Callable[[Any], str | None]) -> 
 
 @dataclass(frozen=True)
 class Divided:
-    """A list of requests as an engine computes it: `batches`, and errors of the requests that it computes in none."""
+    """A list of requests divided for computing: `batches`, and errors of the requests that are in no batch."""
 
     batches: Sequence[Batch]
     refused: Sequence[Result] = ()
@@ -347,11 +347,10 @@ class Divided:
 
 @dataclass(frozen=True)
 class Perturbation:
-    """Another way to compute what a deployment computes, which ought to change no answer: for the noise floor.
+    """Another way to compute a deployment's results, which should change no answer: for the noise floor.
 
-    `variant` is the perturbed engine; None where `skipped` says why there is none here. `rescores` is False where the
-    hidden states stay what they are and only logits change. Of every request only the first `prefix` tokens are scored
-    (None: all).
+    `variant` is the perturbed engine; if unavailable it is None and `skipped` is the reason. `rescores` is False if
+    only logits change and hidden states do not. Only the first `prefix` tokens of every request are scored (None: all).
     """
 
     name: str
@@ -363,46 +362,47 @@ class Perturbation:
 
 
 Advanced = Callable[[str, int, int], None]
-"""Called with a kind of step, how many of them are done, and of how many at most."""
+"""Called with a kind of step, the number done, and the maximum number."""
 
 
 class Engine(ABC):
-    """A deployment that answers; the contract is that of `q36eval.engines`."""
+    """A running deployment; the contract is that of `q36eval.engines`."""
 
     options: ClassVar[frozenset[str]] = frozenset()
-    """The fields of `EngineOptions` that this kind of engine has; any other one that is set is refused by name."""
+    """The fields of `EngineOptions` that this kind of engine supports; any other one that is set is refused by name."""
 
     identity: DeploymentIdentity
     tokenizer: Any
-    """As transformers has it: `encode`, `decode`, `apply_chat_template`, `eos_token_id`."""
+    """A transformers tokenizer: `encode`, `decode`, `apply_chat_template`, `eos_token_id`."""
 
     opens_checkpoints: ClassVar[bool] = True
-    """Whether it opens whatever checkpoint it is given; one that only asks a server has what that has open."""
+    """Whether it opens any given checkpoint; an engine that queries a server uses the server's model."""
 
     generates: bool = True
-    """Whether it gives answers; one that only scores leaves what needs them unmeasured."""
+    """Whether it generates answers; with one that only scores, figures that need answers are not measured."""
 
     scores: Scores = "states"
-    """What is left unmeasured where it gives no states: a divergence, and whatever else needs all logits."""
+    """Without states, a divergence and other figures that need all logits are not measured."""
 
     why_no_scores: str = ""
-    """What came of asking for a prompt's log-probabilities, where it gives nothing."""
+    """The result of requesting a prompt's log-probabilities, if it gives none."""
 
     deterministic: bool = False
-    """Whether the same batches give the same numbers bit for bit, whenever they are computed."""
+    """Whether the same batches always give the same numbers bit for bit."""
 
     ignores_activation_quantization: bool = False
-    """Whether the checkpoint quantizes activations and the settings switch that off: not what is served."""
+    """Whether the settings switch off the checkpoint's activation quantization, so that the engine differs from
+    serving."""
 
     device: "torch.device | str" = "cpu"
-    """Where its hidden states lie."""
+    """The device of its hidden states."""
 
     spread: Mapping[str, Any] | None = None
-    """Over which workers its work is spread, as a run's provenance has it; None where this process does it."""
+    """Its workers, for a run's provenance; None if this process does the work."""
 
     @classmethod  # noqa: B027 - most are checked where they are read
     def check_options(cls, options: EngineOptions) -> None:
-        """Refuse values that it cannot have, before anything else is done.
+        """Refuse invalid values before anything else.
 
         Raises:
             UsageError: names the option.
@@ -410,7 +410,7 @@ class Engine(ABC):
 
     @classmethod  # noqa: B027 - files are looked at when they are loaded
     def check(cls, settings: EngineSettings) -> None:
-        """Look whether what answers is there and fit for the branch, before a reference is waited for.
+        """Check that the engine is available and suits the branch, before any wait for a reference.
 
         Raises:
             UsageError, EngineError: as `load`.
@@ -422,8 +422,8 @@ class Engine(ABC):
 
         Raises:
             UsageError: no such folder, an option's value, or a format that is not decoded.
-            CorruptCheckpointError: the checkpoint is not what it says it is.
-            EngineError: it could not be opened (memory, a server that does not answer).
+            CorruptCheckpointError: the checkpoint contradicts its description. EngineError: it could not be opened
+                (memory, a server that does not answer).
         """
         raise NotImplementedError(f"{cls.__name__} is not opened by its settings")
 
@@ -446,7 +446,7 @@ class Engine(ABC):
         return None
 
     def batches(self) -> "MemoryPlan | None":
-        """What it computes together, and where its memory goes; None where it does not plan that."""
+        """Its batch limits and memory use; None if it does not plan them."""
         return None
 
     @abstractmethod
@@ -455,7 +455,7 @@ class Engine(ABC):
 
     @abstractmethod
     def generate(self, requests: Sequence[GenerationRequest], known: Collection[str] = ()) -> Iterator[Generated]:
-        """As `score`, of answers."""
+        """As `score`, for answers."""
 
     @abstractmethod
     def logits(self, hidden_states: "torch.Tensor") -> "torch.Tensor":
@@ -470,12 +470,12 @@ class Engine(ABC):
         """
 
     def likeliest(self, hidden_states: "torch.Tensor") -> "tuple[torch.Tensor, torch.Tensor]":
-        """Of an engine that scores the `likeliest` tokens alone: their ids int64 [T, K] and log-probabilities [T, K].
+        """For an engine that scores only the most likely tokens: their ids int64 [T, K] and log-probabilities [T, K].
 
-        -1 and NaN stand where a position has fewer. The prompt's own token is among them.
+        A position with fewer has -1 and NaN in the rest. The prompt's own token is among them.
 
         Raises:
-            EngineError: it does not score so.
+            EngineError: it does not score this way.
         """
         raise EngineError(
             "engine-cannot", f"The engine {self.identity.engine} gives logits, and no list of the likeliest tokens."
@@ -484,16 +484,16 @@ class Engine(ABC):
     _notify: "Callable[[str], None] | None" = None
 
     def report_to(self, notify: Callable[[str], None]) -> None:
-        """Receive whom to tell, in a sentence, what a person should know of how it computes."""
+        """Receive the callback for notes to a person on how it computes."""
         self._notify = notify
 
     def notify(self, sentence: str) -> None:
-        """Tell a person, if there is one."""
+        """Send a note to the person, if a callback is set."""
         if self._notify is not None:
             self._notify(sentence)
 
     def notify_once(self, sentence: str) -> None:
-        """As `notify`, however often it is said."""
+        """As `notify`, but at most once per sentence."""
         told: set[str] = self.__dict__.setdefault("_told", set())
         if sentence not in told:
             told.add(sentence)
@@ -504,31 +504,31 @@ class Engine(ABC):
         without quantizing it.
 
         Raises:
-            EngineError: it has no choice of them.
+            EngineError: it does not support a choice.
         """
         raise EngineError("engine-cannot", f"The engine {self.identity.engine} has no choice of KV-cache scales.")
 
     def keep_in(self, folder: Path | None, advanced: Advanced) -> None:  # noqa: B027 - most keep nothing
-        """Receive a folder for long computations to be resumed from (None: they begin anew), and whom to tell of what
-        how many steps of how many are done."""
+        """Receive a folder from which long computations resume (None: they start again), and a callback for the number
+        of finished steps and of all steps."""
 
     def perturbations(self) -> Sequence[Perturbation]:
         """Other ways to compute the same; none gives an empty noise floor."""
         return ()
 
     drafts: bool = False
-    """Whether it has a draft head, whose guesses `drafted` gives."""
+    """Whether it has a draft head, for `drafted`."""
 
     def drafted(
         self, hidden_states: "torch.Tensor", token_ids: Sequence[int], first_position: int, guesses: int
     ) -> "list[torch.Tensor]":
         """States of the draft head, guess by guess, for `logits`: of guess k, row t predicts `token_ids[t + k]`.
 
-        Row t of the final `hidden_states` [T, H] predicts `token_ids[t]` and stands at position `first_position` + t.
-        Guess k has T − k rows, k from 1; every guess reads the texts's own tokens, and the states of the guess before.
+        Row t of the final `hidden_states` [T, H] predicts `token_ids[t]` and has position `first_position` + t. Guess k
+        has T − k rows, k from 1; every guess reads the text's own tokens, and the states of the previous guess.
 
         Raises:
-            EngineError: there is none.
+            EngineError: it has no draft head.
         """
         raise EngineError("engine-cannot", f"The engine {self.identity.engine} has no draft head here.")
 

@@ -1,4 +1,4 @@
-"""Which requests are computed together: similar length, one group, and a shared prefix where that pays."""
+"""Composition of batches: similar length, one group, and a shared prefix if that saves time."""
 
 from abc import abstractmethod
 from collections import Counter
@@ -21,27 +21,27 @@ RequestT = TypeVar("RequestT", ScoreRequest, GenerationRequest)
 ResultT = TypeVar("ResultT", Scored, Generated)
 
 RowsOf = Callable[[int, int], int]
-"""How many rows a batch may have whose prompts and answers have at most so many tokens."""
+"""The maximum number of rows of a batch, by the maximum tokens of its prompts and of its answers."""
 
 SCORE_BATCH_TOKENS = 4096
 
 ANSWER_TOKENS = 128
-"""An answer of the sandbox costs about what so many tokens of its prompt do."""
+"""An answer of the sandbox costs about as much as this many prompt tokens."""
 
 WORTH_SHARING_ANSWERS = 4096
-"""As `WORTH_SHARING` where answers are generated: a batch more costs as many steps as its longest answer has tokens."""
+"""As `WORTH_SHARING` for generation: another batch costs as many steps as its longest answer has tokens."""
 
 SHORT_BUDGET = 1024
-"""Budgets up to this share a batch: memory for such answers is little beside what a row has anyway."""
+"""Budgets up to this share a batch: the memory of such answers is small compared with a row's other memory."""
 
 MAX_SPREAD = 64
-"""Prompts that are answered after one prefix differ by at most so many tokens: each costs the longest a step."""
+"""Prompts after one prefix differ by at most this many tokens: each costs the longest prompt a step."""
 
 
 def prefix_of(request: ScoreRequest | GenerationRequest) -> tuple[int, ...]:
-    """The leading tokens a request shares, as far as they are computed apart: whole chunks.
+    """The shared leading tokens of a request that are computed separately: whole chunks.
 
-    The position that predicts the first wanted token always belongs to the rest.
+    The position that predicts the first requested token always belongs to the rest.
     """
     first = request.first if isinstance(request, ScoreRequest) else len(request.token_ids)
     usable = max(0, min(request.shared, first - 1))
@@ -51,9 +51,9 @@ def prefix_of(request: ScoreRequest | GenerationRequest) -> tuple[int, ...]:
 def scoring_batches(
     requests: Iterable[ScoreRequest], max_tokens: int = SCORE_BATCH_TOKENS, worth: int = WORTH_SHARING
 ) -> Iterator[list[ScoreRequest]]:
-    """Batches of one group and, where it spares `worth` tokens, of one prefix, which no row's length counts.
+    """Batches of one group and, if it saves `worth` tokens, of one prefix, which does not count in a row's length.
 
-    What shares none comes first, in `batches_by_length`. All batches of a prefix follow one another. Order and
+    Requests without a prefix come first, in `batches_by_length`. All batches of a prefix are consecutive. Order and
     composition depend on content alone.
     """
     for prefix, members in _by_prefix(requests, worth):
@@ -71,16 +71,16 @@ def generation_batches(
     max_rows: int = GENERATE_BATCH_ROWS,
     rows_of: RowsOf | None = None,
 ) -> Iterator[list[GenerationRequest]]:
-    """As `scoring_batches`, for answers; rows after one prefix are of nearly one length, since they are not padded.
+    """As `scoring_batches`, for answers; rows after one prefix have nearly equal lengths, since they are not padded.
 
-    With `rows_of`, a plan of memory, a batch has no more rows than that says of its prompts and budgets. Prompts of
-    which two would not be read in one pass are read in several, and are of nearly one length too.
+    With `rows_of`, a plan of memory, the prompts and budgets of a batch limit its rows. If two prompts do not fit one
+    pass, they are read in several, and have nearly equal lengths, too.
     """
     for prefix, members in _by_prefix(requests, WORTH_SHARING_ANSWERS):
         if prefix:
             widest = max(len(request.token_ids) for request in members)
             attended = ATTENDED_TOKENS * SCORE_BATCH_TOKENS if rows_of is None else max_rows * widest
-            # a prefix is lent to two rows at least, or it would not be worth its pass
+            # a prefix needs at least two rows to be worth its pass
             held = max(2, min(max_tokens // (widest - prefix), attended // widest))
             rows = min(max_rows, held)
             yield from batches_by_length(members, rows * widest, rows, MAX_SPREAD, rows_of)
@@ -96,7 +96,7 @@ def generation_batches(
 
 
 def _by_prefix(requests: Iterable[RequestT], worth: int) -> Iterator[tuple[int, list[RequestT]]]:
-    """The requests of each group and prefix, and that one's length; 0 where it spares less than `worth` tokens."""
+    """The requests of each group and prefix, and the prefix's length; 0 if it saves less than `worth` tokens."""
     requests = list(requests)
     prefixes = {request.key: prefix_of(request) for request in requests}
     sharing = Counter((request.group, prefixes[request.key]) for request in requests)
@@ -122,12 +122,12 @@ def batches_by_length(
     The lengths of a batch lie within `max_spread`, and it has no more rows than `rows_of` its longest prompt and its
     largest budget. Order depends on content alone.
 
-    With `rows_of` long budgets are apart from short ones: memory is kept for the whole of a budget, so one of 8,192
+    With `rows_of` long budgets are separate from short ones: memory is reserved for the whole budget, so one of 8,192
     leaves room for a third of the rows, and all of them take as many steps as its answer.
     """
 
     def lasting(request: RequestT) -> int:
-        """The power of two of a long budget; 0 where budgets have no part in it."""
+        """The power of two of a long budget; 0 if budgets are ignored."""
         longer = 0 if rows_of is None else -(-_budget(request) // SHORT_BUDGET) - 1
         return max(0, longer).bit_length()
 
@@ -147,7 +147,7 @@ def batches_by_length(
 def in_order(
     requests: Iterable[RequestT], is_full: Callable[[list[RequestT], RequestT], bool]
 ) -> Iterator[list[RequestT]]:
-    """Batches of one group each of the requests as they come; a batch ends where it `is_full` for the next one."""
+    """Batches of one group each of the requests in order; a batch ends if it `is_full` for the next one."""
     batch: list[RequestT] = []
     for request in requests:
         if batch and (batch[0].group != request.group or is_full(batch, request)):
@@ -163,10 +163,10 @@ def _budget(request: ScoreRequest | GenerationRequest) -> int:
 
 
 def common_prefixes(sequences: Sequence[Sequence[int]]) -> list[int]:
-    """For each sequence, how many of its leading tokens are worth computing once for it and others of the list.
+    """For each sequence, the number of its leading tokens worth computing once for it and others of the list.
 
-    Whole chunks, for a request's `shared`. Where many have a few chunks in common and few of these many, it is the
-    length that spares a sequence the most: L tokens that n have in common spare each (n - 1) / n of L.
+    Whole chunks, for a request's `shared`. If many share a few chunks and few of these share many, it is the length
+    that saves a sequence the most: L tokens common to n sequences save each (n - 1) / n of L.
     """
     chains = [_chunk_chain(sequence) for sequence in sequences]
     having = Counter(link for chain in chains for link in chain)
@@ -178,14 +178,14 @@ def common_prefixes(sequences: Sequence[Sequence[int]]) -> list[int]:
 
 
 def _chunk_chain(sequence: Sequence[int]) -> list[int]:
-    """A hash of everything up to the end of each whole chunk: equal where the sequences are equal up to there."""
+    """A hash of everything up to the end of each whole chunk: equal if the sequences are equal up to there."""
     ends = range(CHUNK_TOKENS, len(sequence) + 1, CHUNK_TOKENS)
     chunks = (tuple(sequence[end - CHUNK_TOKENS : end]) for end in ends)
     return list(accumulate(chunks, lambda before, chunk: hash((before, chunk)), initial=0))[1:]
 
 
 def with_news(batches: Iterable[Batch], known: Collection[str]) -> Iterator[Any]:
-    """The batches that hold a request whose key is not `known`: all rows of each are computed, or none."""
+    """The batches with at least one request whose key is not `known`: all rows of each are computed, or none."""
     for batch in batches:
         if any(request.key not in known for request in batch):
             yield [_filling(request) if request.key in known else request for request in batch]
@@ -202,8 +202,7 @@ class BatchedEngine(Engine):
     def divided(self, requests: Sequence[Request]) -> Divided:
         """The batches of `score` or `generate` of these requests, all of one kind, known ones included, in order.
 
-        They follow from the list alone, and a batch has the same numbers whichever engine of this deployment computes
-        it.
+        They depend on the list alone, and a batch has the same numbers in every engine of this deployment.
         """
 
     @abstractmethod
@@ -226,13 +225,13 @@ class BatchedEngine(Engine):
 
 
 def shared_out(results: list[ResultT], seconds: float) -> list[ResultT]:
-    """The results with their part of a batch's `seconds`, by the tokens each read and answered."""
+    """The results with their shares of a batch's `seconds`, by the tokens that each read and answered."""
     tokens = [_tokens(result) for result in results]
     return [replace(result, seconds=seconds * n / sum(tokens)) for result, n in zip(results, tokens, strict=True)]
 
 
 def new_results(results: list[ResultT], known: Collection[str]) -> Iterator[ResultT]:
-    """The results of a batch that are not `known`; the first of them tells what the others' repetition took."""
+    """The results of a batch that are not `known`; the first one carries the time of the repeated others."""
     repeated = sum(result.seconds for result in results if result.request.key in known)
     for result in results:
         if result.request.key not in known:

@@ -1,15 +1,15 @@
-"""Which engines answered for a branch and for its reference: whether that is a fair comparison, and what to say of it.
+"""The engines of a branch and of its reference: whether the comparison is fair, and how to describe it.
 
-A reference of the engine in-process is what BF16 is. Held against it, a served branch is judged with its engine, as it
-is deployed. Any other reference has an error of its engine too, which only the same engine in the same version has in
-common with it. Free of torch.
+A reference from the engine in-process defines BF16. Compared with it, a served branch is judged together with its
+engine, as it is deployed. Any other reference has its own engine's error, which only the same engine in the same
+version shares. Does not import torch.
 """
 
 from q36eval.engines.base import IN_PROCESS
 from q36eval.records import DeploymentIdentity
 
 NEVER_RUN = "never run by us"
-"""Stands in an engine's version that we did not hold against another engine."""
+"""Part of an engine's version if we never compared that version with another engine."""
 
 
 def engine_words(identity: DeploymentIdentity) -> str:
@@ -18,21 +18,21 @@ def engine_words(identity: DeploymentIdentity) -> str:
 
 
 def trusted_words(identity: DeploymentIdentity | None) -> tuple[str, ...]:
-    """On what trust in the version of the engine rests, where we never ran it."""
+    """The basis of trust in the engine's version if we never ran it."""
     if identity is None or NEVER_RUN not in identity.engine_version:
         return ()
     return (f"{engine_words(identity)}: its start-up test alone vouches for it",)
 
 
 def is_fair(branch: DeploymentIdentity, reference: DeploymentIdentity) -> bool:
-    """Whether nothing counts against the branch that is the error of another engine than its own."""
+    """Whether no error of another engine counts against the branch."""
     if reference.engine == IN_PROCESS:
         return True
     return (branch.engine, branch.engine_version) == (reference.engine, reference.engine_version)
 
 
 def apart_words(branch: str, reference: DeploymentIdentity) -> str:
-    """What figures between these two hold, as the beginning of a sentence; `branch` names the branch's engine."""
+    """The start of a sentence on the figures between these two; `branch` names the branch's engine."""
     return (
         f"The reference was captured by {engine_words(reference)} and the branch is answered by {branch}, so the "
         f"figures hold what these two engines differ by on BF16 itself"
@@ -40,9 +40,9 @@ def apart_words(branch: str, reference: DeploymentIdentity) -> str:
 
 
 def shared_words(branch: DeploymentIdentity | None, reference: DeploymentIdentity | None) -> str | None:
-    """What a verdict against a reference of the branch's own engine leaves out, and which settings differ.
+    """The part missing from a verdict against a reference of the branch's own engine, and the differing settings.
 
-    None where the reference is of the engine in-process, or is not known.
+    None if the reference is from the engine in-process, or is unknown.
     """
     if branch is None or reference is None or reference.engine == IN_PROCESS:
         return None

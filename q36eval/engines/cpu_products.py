@@ -1,7 +1,7 @@
-"""Products and convolutions in BF16 on a CPU that has no instructions for it: in float32, rounded once.
+"""Products and convolutions in BF16 on a CPU without instructions for it: in float32, rounded once.
 
-There torch multiplies BF16 by a loop that no vector unit helps. Products of BF16 numbers are exact in float32 and are
-summed in it either way, so those of widened operands differ by the order of their sums alone.
+On such CPUs torch multiplies BF16 in a loop without vector units. Products of BF16 numbers are exact in float32 and are
+summed in float32 either way, so products of widened operands differ only in the order of their sums.
 """
 
 from collections.abc import Callable
@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 NAME = "float32 products"
-"""As it stands in the identity of what is computed so."""
+"""Its name in the identity of a deployment computed this way."""
 
 
 class _State:
@@ -19,12 +19,12 @@ class _State:
 
 
 def needed(device: torch.device | str) -> bool:
-    """Whether the device is a CPU on which torch has no quick product of BF16 matrices."""
+    """Whether the device is a CPU on which torch has no fast product of BF16 matrices."""
     return torch.device(device).type == "cpu" and not torch.ops.mkldnn._is_mkldnn_bf16_supported()
 
 
 def install() -> None:
-    """Let this process compute them so wherever no gradient is asked for; once."""
+    """Use these products in this process wherever no gradient is needed; once."""
     if _State.installed:
         return
     _State.installed = True
@@ -35,7 +35,7 @@ def install() -> None:
 
 
 def _widened(own: Callable[..., Tensor]) -> Callable[..., Tensor]:
-    """`own(input, weight, bias, …)` with all three in float32 where the first two are widened."""
+    """`own(input, weight, bias, …)` with all three in float32 if the first two are widened."""
 
     def product(states: Tensor, weight: Tensor, bias: Tensor | None = None, *args: Any, **kwargs: Any) -> Tensor:
         if not _is_widened(states, weight):

@@ -1,4 +1,4 @@
-"""Decoding of a batch whose rows stop on their own: each at its own budget, finished ones shed on the way."""
+"""Decoding of a batch whose rows stop independently: each at its own budget; finished ones are dropped on the way."""
 
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
@@ -35,16 +35,16 @@ def decode(
 ) -> list[list[int]]:
     """The continuation of every prompt, up to and including its first stop id or `budgets[i]` tokens.
 
-    It ends once the `needed` rows end, by default all; the others' answers are then cut. `wrote` hears of the tokens of
+    It ends once the `needed` rows end, by default all; the others' answers are then cut. `wrote` receives the tokens of
     every step.
 
-    A row without a sampler takes the argmax. Prompts are left-padded to one width. Without samplers this is what
-    transformers' `generate` with `do_sample=False` answers, for less work.
+    A row without a sampler takes the argmax. Prompts are left-padded to one width. Without samplers the result equals
+    that of transformers' `generate` with `do_sample=False`, with less work.
 
-    A `cache` remembers what stands before each prompt, which is then not padded (a Gated DeltaNet layer would take the
-    padding for text): as many tokens are read at once as the shortest prompt has, and the others go on reading theirs
-    token by token while that one is answered. With a `memory` steps run there and leave it as large as they needed it;
-    without one the batch's own cache grows.
+    A `cache` holds the prefix of all prompts, which are then not padded (a Gated DeltaNet layer would treat the padding
+    as text): as many tokens are read at once as the shortest prompt has, and the others continue token by token while
+    that one is answered. With a `memory` the steps use it and enlarge it as needed; without one the batch's own cache
+    grows.
     """
     samplers = samplers or [None] * len(prompts)
     device = next(model.parameters()).device
@@ -97,7 +97,7 @@ def decode(
 
 
 class _GrowingSteps:
-    """Steps over a cache that grows by concatenation, as transformers has it; arguments as those of `Steps`."""
+    """Steps with a cache that grows by concatenation, as in transformers; arguments as those of `Steps`."""
 
     def __init__(self, model: Any, cache: Any, begins: Tensor, width: int, *, masked: bool) -> None:
         self._model, self._cache, self._masked = model, cache, masked
@@ -124,7 +124,7 @@ class _GrowingSteps:
 
 
 def _padded(prompts: Sequence[Sequence[int]], padding_id: int, width: int, device: Any) -> tuple[Tensor, Tensor]:
-    """Token ids [R, width], padded on the left, and the mask [R, width] that is 0 there."""
+    """Token ids [R, width], padded on the left, and the mask [R, width], which is 0 there."""
     ids = [[padding_id] * (width - len(prompt)) + list(prompt) for prompt in prompts]
     mask = [[0] * (width - len(prompt)) + [1] * len(prompt) for prompt in prompts]
     return torch.tensor(ids, device=device), torch.tensor(mask, device=device)

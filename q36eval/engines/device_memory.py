@@ -1,4 +1,4 @@
-"""The memory of the device that a model lies on: what there is, what weights take of it, and what torch holds."""
+"""The memory of a model's device: its size, the share of the weights, and torch's reserve."""
 
 from collections.abc import Sequence
 from importlib.util import find_spec
@@ -18,21 +18,21 @@ from q36eval.memory import available_bytes
 
 
 def costs_of(model: Any, *, one_layer: bool = False) -> Costs:
-    """What batches of a model take, all of whose layers remember rows, or `one_layer` at a time."""
+    """The memory of a model's batches, with caches of all layers, or of `one_layer` at a time."""
     emulated = any(isinstance(module, InputQuantizer) for module in model.modules())
     device = next(model.parameters()).device
     return costs_on(model.config, device, model.dtype.itemsize, emulated, one_layer=one_layer)
 
 
 def costs_on(config: Any, device: torch.device, itemsize: int, emulated: bool, *, one_layer: bool = False) -> Costs:
-    """The same of a model that is not there yet."""
+    """The same for a model that is not loaded yet."""
     compiled = device.type == "cuda" and fused_layers.covers(config)
     fused = compiled and has_triton() and itemsize == 2
     return Costs.of(
         config,
         itemsize=itemsize,
         emulated=emulated,
-        # flash-linear-attention, whose kernels keep less than transformers' own operations
+        # flash-linear-attention, whose kernels need less memory than transformers' own operations
         fused_delta=compiled and find_spec("fla") is not None,
         fused_layers=fused,
         unmasked=fused and is_usable(device, config.head_dim),
@@ -41,9 +41,9 @@ def costs_on(config: Any, device: torch.device, itemsize: int, emulated: bool, *
 
 
 def room_of(model: Any, *others: Any, processes: int = 1) -> Room:
-    """What there is for the batches of a model, and of the modules `others` that compute beside it.
+    """The memory for the batches of a model, and of the modules `others` that compute besides it.
 
-    On a CPU that is shared by so many `processes`.
+    On a CPU it is shared by `processes`.
     """
     device = next(model.parameters()).device
     packed = any(isinstance(module, PackedWeight) for module in model.modules())
@@ -52,7 +52,7 @@ def room_of(model: Any, *others: Any, processes: int = 1) -> Room:
 
 
 def room_before(device: torch.device, placement: str, sizes: Sizes, beside: int, processes: int) -> Room:
-    """The same of weights that do not lie there yet, and of `beside` bytes of others."""
+    """The same for weights that are not loaded yet, and `beside` bytes of others."""
     on_gpu = device.type == "cuda"
     packed = max((while_used(module, on_gpu) for module in sizes.packed_modules), default=0)
     own = {DECODED: sizes.decoded, PACKED: sizes.packed, LAYERS: sizes.around}[placement]
@@ -65,21 +65,21 @@ def room_before(device: torch.device, placement: str, sizes: Sizes, beside: int,
 def room_on(
     device: torch.device, placement: str, weights: int, decoded: int, memory: tuple[int, int], processes: int
 ) -> Room:
-    """Of a device whose `memory` is what there is in all, and what is free beside the weights."""
+    """The same for a device whose `memory` is the total, and the free part without the weights."""
     total, free = memory
     host = device.type != "cuda"
     return Room(device_name(device), placement, total, free // processes, weights, decoded, host)
 
 
 def _weight_bytes(model: Any) -> int:
-    """What weights take where they lie; one of a layer that is not read yet has a shape and no memory."""
+    """The memory of the weights on their devices; a layer that is not read yet has shapes but no memory."""
     packed = (part for module in model.modules() if isinstance(module, PackedWeight) for part in module.buffers())
     memory = {each.data_ptr(): each.untyped_storage().nbytes() for each in (*model.parameters(), *packed)}
     return sum(memory.values())
 
 
 def decoded_bytes(model: Any) -> int:
-    """What a model's packed weights take at most while they are used, those of one module at a time."""
+    """The maximum memory of a model's packed weights in use, one module at a time."""
     used = [0]
     for module in model.modules():
         packed = [each for each in module.children() if isinstance(each, PackedWeight)]
@@ -90,7 +90,7 @@ def decoded_bytes(model: Any) -> int:
 
 
 def while_used(weights: Sequence[PackedSize], on_gpu: bool) -> int:
-    """Of one module's packed weights: all decoded, and four float32 copies of what is decoded at a time, but where a
+    """For one module's packed weights: all decoded, and four float32 copies of the part decoded at a time, unless a
     kernel decodes."""
     on_the_way = [each.values for each in weights if not (each.fp4 and on_gpu and has_triton())]
     decoded = sum(each.values * each.itemsize for each in weights)
@@ -103,9 +103,9 @@ def device_name(device: torch.device) -> str:
 
 
 def free_on(device: torch.device) -> tuple[int, int]:
-    """Bytes of a device that this process may use at all, and those that are free; of the host what is free is all.
+    """Bytes of a device that this process may use, and the free ones; for the host the free memory is all.
 
-    What torch holds and does not use is free. Where a share of the device is set for this process, it is no more.
+    Memory held but unused by torch is free. A per-process limit of the device lowers both.
     """
     if device.type != "cuda":
         free = available_bytes()
@@ -118,20 +118,20 @@ def free_on(device: torch.device) -> tuple[int, int]:
 
 
 OUT_OF_MEMORY = ("out of memory", "can't allocate memory", "not enough memory", "CUBLAS_STATUS_ALLOC_FAILED")
-"""Words of errors that libraries raise as plain ones."""
+"""Substrings of library errors for lack of memory."""
 
 
 DOES_NOT_FIT = "do not fit into the memory that the weights leave"
-"""Words of our own error for a row that is too much in the smallest passes."""
+"""Substring of our own error for a row that does not fit even in the smallest passes."""
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Whether there was not memory enough, on whatever device."""
+    """Whether the error is a lack of memory, on any device."""
     if isinstance(error, (torch.OutOfMemoryError, MemoryError)):
         return True
     return isinstance(error, RuntimeError) and any(words in str(error) for words in OUT_OF_MEMORY)
 
 
 def pinned_bytes(size: int) -> int:
-    """What pinned host memory for `size` bytes takes: torch asks for the next power of two, of every tensor."""
+    """Pinned host memory for `size` bytes: torch allocates the next power of two for every tensor."""
     return 1 << max(0, size - 1).bit_length()

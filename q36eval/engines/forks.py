@@ -1,8 +1,7 @@
-"""Batches spread over forked processes of one thread each, how a small model uses the cores of a CPU; and their times.
+"""Batches spread over forked processes of one thread each, for a small model on the cores of a CPU; and their times.
 
-A model of a few million parameters spends its time in many short operations, which two threads hardly share. One
-process per core does; and since every batch is computed by one thread, its numbers do not depend on how many cores
-there are.
+A model of a few million parameters spends its time in many short operations, which two threads hardly speed up. One
+process per core does; and since one thread computes each batch, its numbers do not depend on the number of cores.
 """
 
 import atexit
@@ -29,25 +28,25 @@ R = TypeVar("R")
 
 MAX_WORKERS = 8
 BYTES_PER_WORKER = 3 * 2**29
-"""1.5 GiB: what a worker was seen to take at most on batches of this engine's size (1.35 GB), and some room."""
+"""1.5 GiB: the largest observed use of a worker on batches of this engine's size (1.35 GB), and some reserve."""
 
 AHEAD = 2
-"""Batches a worker holds at a time, so that it computes one while the parent is busy with another."""
+"""Batches in a worker at a time, so that it computes one while the parent handles another."""
 
 
 SIGNALS_EVERY_S = 1.0
-"""A signal that comes between Python's look for one and the system's wait would be seen only after that wait."""
+"""A signal between Python's check and the system's wait would otherwise be seen only after that wait."""
 
 
 class WorkerError(RuntimeError):
-    """A batch that was not computed: its worker ended (killed for memory, most likely) or raised."""
+    """A batch that was not computed: its worker ended (most likely killed for lack of memory) or raised."""
 
 
 def usable_workers() -> int:
-    """How many one-thread processes are worth starting here; 1 means none.
+    """The useful number of one-thread processes; 1 means none.
 
-    The cores we may use (affinity, cgroup quota, torch's own limit), as far as memory reaches. None once this process
-    has used a GPU: CUDA does not survive a fork, and libraries ask it for the current device on CPU tensors too.
+    The usable cores (affinity, cgroup quota, torch's own limit), as far as memory allows. None once this process has
+    used a GPU: CUDA does not survive a fork, and libraries query the current device for CPU tensors, too.
     """
     if sys.platform != "linux" or torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
         return 1
@@ -70,8 +69,7 @@ def in_forks(
     """`call` of every batch, in the order of `batches`; a worker gets the next batch as soon as it is free.
 
     Results travel pickled, tensors as copies. A batch whose worker fails comes back with the error. `waited` is called
-    every second. Until the last result is taken, torch has one thread in this process: a second one would only wait for
-    a core.
+    every second. Until the last result is taken, torch has one thread in this process, because all cores are busy.
     """
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
@@ -83,11 +81,11 @@ def in_forks(
             ours, theirs = context.Pipe()
             links.append(ours)
             process = context.Process(target=_work, args=(call, batches, theirs, links), daemon=True)
-            with held_back():  # a signal in between would find a worker that nobody kills
+            with held_back():  # a signal here would leave a worker that nothing kills
                 process.start()
                 processes.append(process)
-                atexit.register(process.kill)  # before multiprocessing, which would ask it by SIGTERM and wait
-            theirs.close()  # so that the link ends when its worker does
+                atexit.register(process.kill)  # registered before multiprocessing, which would send SIGTERM and wait
+            theirs.close()  # so that the link closes when its worker ends
         yield from _in_order(batches, links, waited)
     finally:
         for process in processes:
@@ -122,7 +120,7 @@ def _in_order(
 
 
 def _hand_out(link: Connection, waiting: deque[int], held: dict[Connection, deque[int]], done: dict[int, Any]) -> None:
-    """Fill a worker's hands."""
+    """Send a worker batches up to its limit."""
     while waiting and len(held[link]) < AHEAD:
         try:
             link.send_bytes(str(waiting[0]).encode())
@@ -133,7 +131,7 @@ def _hand_out(link: Connection, waiting: deque[int], held: dict[Connection, dequ
 
 
 def _bury(link: Connection, waiting: deque[int], held: dict[Connection, deque[int]], done: dict[int, Any]) -> None:
-    """A worker died: the batch it was at is lost, the others it held go to whoever is left."""
+    """Handle a dead worker: its current batch is lost, its other batches go to the remaining workers."""
     mine = held.pop(link)
     if mine:
         done[mine.popleft()] = WorkerError("its process died; is there memory enough?")
@@ -141,9 +139,9 @@ def _bury(link: Connection, waiting: deque[int], held: dict[Connection, deque[in
 
 
 def _work(call: Callable[[T], list[R]], batches: Sequence[T], link: Connection, inherited: list[Connection]) -> None:
-    """A worker's life: take an index, compute that batch, send it; leave without cleaning up the parent's things.
+    """A worker's loop: take an index, compute that batch, send it; exit without cleaning up the parent's objects.
 
-    The parent's ends are closed first: when the parent dies, the link breaks and the worker ends too.
+    The parent's ends are closed first: if the parent dies, the link breaks and the worker ends, too.
     """
     for other in inherited:
         other.close()
@@ -160,12 +158,12 @@ def _work(call: Callable[[T], list[R]], batches: Sequence[T], link: Connection, 
 def _answer(call: Callable[[T], list[R]], batch: T) -> bytes:
     try:
         return pickle.dumps(call(batch))
-    except BaseException as error:  # whatever it was, the parent must hear of it
+    except BaseException as error:  # the parent must receive any error
         return pickle.dumps(WorkerError(f"{type(error).__name__}: {error}"))
 
 
 class Stopwatch:
-    """Runs from its making to `stop`; on a GPU it measures the device's own time, which is known only later."""
+    """Runs from its creation to `stop`; on a GPU it measures the device's time, which is known only later."""
 
     def __init__(self, device: torch.device) -> None:
         self._events = [_event(), _event()] if device.type == "cuda" else []
@@ -175,13 +173,13 @@ class Stopwatch:
             self._events[0].record()
 
     def stop(self) -> None:
-        """What was handed to the device so far is what is timed."""
+        """Times all work submitted to the device so far."""
         self._seconds = time.perf_counter() - self._started
         if self._events:
             self._events[1].record()
 
     def seconds(self) -> float:
-        """Waits for the device where it is not there yet."""
+        """Waits for the device if necessary."""
         if not self._events:
             return self._seconds
         self._events[1].synchronize()
@@ -193,7 +191,7 @@ def _event() -> torch.cuda.Event:
 
 
 def timed(call: Callable[[list[RequestT]], list[ResultT]], batch: list[RequestT]) -> list[ResultT]:
-    """`call` of a batch on the CPU, its results with their part of the time."""
+    """`call` of a batch on the CPU, its results with their shares of the time."""
     watch = Stopwatch(torch.device("cpu"))
     results = call(batch)
     watch.stop()

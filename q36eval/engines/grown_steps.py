@@ -1,4 +1,4 @@
-"""Decoding steps on a CPU: attention that copies no keys for each query head, and keys that grow in place."""
+"""Decoding steps on a CPU: attention without copying keys for each query head, and keys that grow in place."""
 
 from typing import Any
 
@@ -12,9 +12,9 @@ from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from q36eval.engines.qwen3_5_moe.fused_layers import covers
 
 NAME = "steps by key heads"
-"""As it stands in the identity of what is computed so: answers of other steps are another deployment's."""
+"""Its name in a deployment's identity: other steps make another deployment."""
 ROOM = 128
-"""Columns that are added to keys and values at a time."""
+"""Columns added to keys and values at a time."""
 
 
 def step_attention(
@@ -23,8 +23,8 @@ def step_attention(
     """transformers' `sdpa` of one token a row: query heads that share keys are rows of one product.
 
     `query` [R, H, 1, D], `key` and `value` [R, K, T, D], the mask [R, 1, 1, T]; the output [R, 1, H, D]. transformers
-    repeats keys and values H / K times where there is a mask, which took most of a step. Sums are taken in another
-    order. Models by which recorded numbers were made, several tokens and what else is set go to transformers.
+    repeats keys and values H / K times if there is a mask, which took most of a step. The order of sums differs. Models
+    with recorded numbers, several tokens and other settings use transformers.
     """
     rows, heads, tokens, width = query.shape
     of_all_heads = attention_mask is None or attention_mask.shape[1] == 1
@@ -46,13 +46,13 @@ class GrowingLayer(DynamicLayer):  # type: ignore[misc]
     _held: tuple[Tensor, Tensor] | None = None
 
     def update(self, key_states: Tensor, value_states: Tensor, *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor]:
-        """Append the states of one token a row; several are appended by copying all."""
+        """Append the states of one token per row; several are appended by copying all."""
         if not self.is_initialized or key_states.shape[-2] > 1:
             appended: tuple[Tensor, Tensor] = super().update(key_states, value_states, *args, **kwargs)
             return appended
         keys, values, held = self.keys, self.values, self._held
         width = keys.shape[-2] + 1
-        # rows that were left out gave them another place
+        # dropped rows moved them
         if held is None or held[0].data_ptr() != keys.data_ptr() or held[0].shape[-2] < width:
             held = self._held = _with_room(keys), _with_room(values)
         held[0][..., width - 1 : width, :] = key_states

@@ -1,4 +1,4 @@
-"""The head of a checkpoint on its own: logits from final hidden states that another engine computed."""
+"""The separate head of a checkpoint: logits from final hidden states of another engine."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -21,7 +21,7 @@ def _weight(checkpoint: Checkpoint, weights: Mapping[str, LogicalWeight], parame
     """The stored weight that becomes a parameter of the model, or the one that the parameter is tied to.
 
     Raises:
-        CorruptCheckpointError: there is none.
+        CorruptCheckpointError: it does not exist.
     """
     outline = Architecture.of(checkpoint).outline
     tied = outline.tied.get(parameter, parameter)
@@ -32,7 +32,7 @@ def _weight(checkpoint: Checkpoint, weights: Mapping[str, LogicalWeight], parame
 
 
 class Embeddings:
-    """The decoded input embeddings [V, H] in BF16: what a draft head reads beside hidden states."""
+    """The decoded input embeddings [V, H] in BF16: the input of a draft head besides hidden states."""
 
     def __init__(self, weight: Tensor) -> None:
         self._weight = weight
@@ -43,7 +43,7 @@ class Embeddings:
 
         Raises:
             UsageError: a quantization that is not decoded.
-            CorruptCheckpointError: there are none, or a tensor is missing or unexpected.
+            CorruptCheckpointError: they do not exist, or a tensor is missing or unexpected.
         """
         checkpoint = open_checkpoint(hold(settings.folder))
         parameter = f"{Architecture.of(checkpoint).outline.input_embeddings}.weight"
@@ -56,7 +56,7 @@ class Embeddings:
 
 
 class Head:
-    """The decoded output projection in BF16, and what the checkpoint does to its inputs."""
+    """The decoded output projection in BF16, and the quantization of its inputs."""
 
     def __init__(self, head: OutputHead, quantizer: InputQuantizer | None) -> None:
         self._head, self._quantizer = head, quantizer
@@ -64,11 +64,11 @@ class Head:
 
     @classmethod
     def of(cls, settings: EngineSettings) -> "Head":
-        """Decode it; every stored tensor of the text model is accounted for, though only one is read.
+        """Decode it; every stored tensor of the text model is checked, though only one is read.
 
         Raises:
             UsageError: a quantization that is not decoded or emulated.
-            CorruptCheckpointError: there is no head and nothing to tie it to, or a tensor is missing or unexpected.
+            CorruptCheckpointError: neither a head nor tied embeddings exist, or a tensor is missing or unexpected.
         """
         checkpoint = open_checkpoint(hold(settings.folder))
         weights, architecture = index_weights(checkpoint).weights, Architecture.of(checkpoint)
@@ -80,7 +80,7 @@ class Head:
         if f"{name}.bias" in architecture.outline.shapes:
             bias = _weight(checkpoint, weights, f"{name}.bias").read(settings.device)[0].to(torch.bfloat16)
         head = OutputHead(weight, bias, LogitsForm.of(architecture.config))
-        # embeddings look rows up; as a head they multiply as they are
+        # embeddings are looked up by row; as a head they multiply without a change
         if scheme is None or not settings.emulate_activations or stored.tensor_class == "embeddings":
             return cls(head, None)
         return cls(head, InputQuantizer([scheme], weight.shape[1], weight.device))
@@ -92,7 +92,7 @@ class Head:
         return self._head.logits(states if self._quantizer is None else self._quantizer(states))
 
     def plain(self) -> OutputHead:
-        """It alone, where that gives the logits.
+        """The plain head, if it determines the logits.
 
         Raises:
             EngineError: the head quantizes its inputs.
@@ -105,11 +105,10 @@ class Head:
 
 
 def stored_head(folder: Path) -> OutputHead:
-    """The head of a plain BF16, FP16 or FP32 checkpoint; whoever uses it compares its hash.
+    """The head of a plain BF16, FP16 or FP32 checkpoint; the caller compares its hash.
 
     Raises:
-        UsageError: it stores none, or one that is quantized.
-        CorruptCheckpointError: see `open_checkpoint`.
+        UsageError: it stores none, or a quantized one. CorruptCheckpointError: see `open_checkpoint`.
     """
     checkpoint = open_checkpoint(folder)
     name = Architecture.of(checkpoint).outline.head

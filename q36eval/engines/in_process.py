@@ -1,4 +1,4 @@
-"""The engine `in-process`: a checkpoint decoded by our exact loader into a model of this process, and its identity."""
+"""The engine `in-process`: a checkpoint decoded exactly into a model in this process, and its identity."""
 
 import platform
 from collections.abc import Mapping, Sequence
@@ -44,14 +44,14 @@ from q36eval.errors import CorruptCheckpointError, EngineError, Q36Error, UsageE
 from q36eval.records import DeploymentIdentity
 
 KERNEL_PACKAGES = ("flash-linear-attention", "causal-conv1d", "kernels")
-"""Where they are installed, transformers computes Gated DeltaNet with them, and other numbers come out."""
+"""If installed, transformers computes Gated DeltaNet with them, which changes the numbers."""
 
 TRACED = ("kv_scales", "recurrent_state_dtype", "conv_state_dtype", "batch_rows")
-"""Options that stand in the identity's settings where they are set."""
+"""Options that appear in the identity's settings if set."""
 
 
 def _kernels(device: str, config: Mapping[str, Any]) -> dict[str, str]:
-    """What computes a model of that config there beside torch's own operations; nothing of a Qwen on most CPUs."""
+    """Kernels other than torch's own for a model of that config; empty for Qwen on most CPUs."""
     if device != "cpu":
         return {"kernels": _kernel_packages()}
     kinds = {part.get("model_type") for part in (config, config.get("text_config")) if isinstance(part, dict)}
@@ -70,7 +70,7 @@ def _kernel_packages() -> str:
 
 
 def _check_kernels(device: str) -> None:
-    """Refuse a CPU where transformers would use kernels that only run on a GPU.
+    """Refuse a CPU on which transformers would use kernels that run only on a GPU.
 
     Raises:
         UsageError: flash-linear-attention can be imported, which transformers then prefers on every device.
@@ -79,7 +79,7 @@ def _check_kernels(device: str) -> None:
         return
     try:
         import fla  # type: ignore[import-not-found]  # noqa: F401
-    except Exception:  # without its own needs (Triton, a driver) it is as good as absent, to transformers too
+    except Exception:  # without its own dependencies (Triton, a driver) transformers treats it as absent, too
         return
     raise UsageError(
         "kernels-need-gpu",
@@ -106,7 +106,7 @@ class InProcessEngine(ResidentEngine):
         """
         _check_values(settings)
         _check_kernels(settings.device)
-        logging.set_verbosity_error()  # its hints about optional kernels are not news to whoever runs a gate
+        logging.set_verbosity_error()  # its hints about optional kernels are irrelevant for a gate's user
         with opened_once():
             held = hold(settings.folder)
             with held.being_read():
@@ -122,7 +122,7 @@ class InProcessEngine(ResidentEngine):
                     loaded.model, tokenizer, identity, layers=loaded.layers, held=held, batch_rows=rows
                 )
             engine.draft_head = _draft_head(loaded, settings)
-            held.check()  # so what was loaded is what the identity is of
+            held.check()  # so that the identity describes the loaded bytes
         engine.ignores_activation_quantization = loaded.report.ignored_inputs > 0
         return engine
 
@@ -131,7 +131,7 @@ class InProcessEngine(ResidentEngine):
         """From the shapes in its files and the memory that is free now.
 
         Raises:
-            UsageError: no such folder, a placement that is none, or a format that is not decoded.
+            UsageError: no such folder, an unknown placement, or a format that is not decoded.
             CorruptCheckpointError: a tensor is missing or unexpected.
         """
         _check_kernels(settings.device)
@@ -203,7 +203,7 @@ def _loaded(held: HeldFolder, settings: EngineSettings) -> tuple[LoadedModel, An
         raise EngineError(
             "memory-insufficient", f"{settings.folder} does not fit into the memory of {settings.device}."
         ) from error
-    except Exception as error:  # whatever its files made the libraries raise, the checkpoint is not loadable
+    except Exception as error:  # any library error from its files means that the checkpoint cannot be loaded
         raise CorruptCheckpointError(
             "model-not-built", f"{settings.folder} cannot be built: {one_line(error)}."
         ) from error
@@ -211,7 +211,7 @@ def _loaded(held: HeldFolder, settings: EngineSettings) -> tuple[LoadedModel, An
 
 
 def _draft_head(loaded: LoadedModel, settings: EngineSettings) -> Any:
-    """The draft head; None where there is none, or one that cannot be loaded: that leaves the model what it is."""
+    """The draft head; None if it does not exist or cannot be loaded: the model works without it."""
     with suppress(UsageError, CorruptCheckpointError):
         device = torch.device(settings.device)
         return load_draft_head(loaded.checkpoint, device, torch.bfloat16, settings.emulate_activations)
@@ -219,7 +219,7 @@ def _draft_head(loaded: LoadedModel, settings: EngineSettings) -> Any:
 
 
 def _check_values(settings: EngineSettings) -> None:
-    """Refuse a value that an option does not have."""
+    """Refuse invalid option values."""
     check_placement(settings.placement)
     check_kv_scales(settings.kv_scales)
     check_state_dtype(settings.recurrent_state_dtype)

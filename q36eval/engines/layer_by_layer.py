@@ -1,8 +1,8 @@
-"""The in-process engine for weights that fit no memory: every pass reads each layer once and runs all that is scored.
+"""The in-process engine for weights that exceed the memory: every pass reads each layer once for everything scored.
 
-It gives the numbers of the resident engine, bit for bit: batches, prefixes and kernels are the same. It generates
-nothing: a token at a time would read all weights for each. Answers of such a model come from a pack that was captured
-elsewhere, or from a server.
+Its numbers equal those of the resident engine, bit for bit: batches, prefixes and kernels are the same. It does not
+generate: each token would read all weights. Answers of such a model come from a pack captured elsewhere, or from a
+server.
 """
 
 import time
@@ -31,7 +31,7 @@ from q36eval.records import DeploymentIdentity
 
 NO_ANSWERS = "a model that is run layer by layer generates no answers"
 STATES_SHARE = 0.5
-"""Of the host memory that is free, so much may be taken by hidden states between two layers."""
+"""The share of free host memory for hidden states between two layers."""
 
 Outcome = tuple[list[ScoreRequest], list[Scored] | Exception]
 
@@ -60,7 +60,7 @@ class LayerByLayerEngine(ResidentEngine):
         self._folder, self._advanced = folder, advanced
 
     def generate(self, requests: Sequence[GenerationRequest], known: Collection[str] = ()) -> Iterator[Generated]:
-        """An error for every request: nothing is generated here."""
+        """An error for every request: this engine does not generate."""
         for request in requests:
             if request.key not in known:
                 yield Generated(request, (), "", "error", error=NO_ANSWERS, permanent=True)
@@ -73,10 +73,10 @@ class LayerByLayerEngine(ResidentEngine):
         return of_batches(self, made, "the model is run layer by layer")
 
     def _scored_batches(self, batches: Iterable[list[ScoreRequest]]) -> Iterator[Outcome]:
-        """All batches in as few passes as host memory for their states allows."""
+        """All batches, in as few passes as host memory for their states allows."""
         give_back_pinned()
         token_bytes = self._model.config.hidden_size * self._model.dtype.itemsize
-        # in steps, so that a killed pass is of the same texts when it goes on, with a little more or less memory free
+        # in steps, so that a killed pass resumes with the same texts even if slightly more or less memory is free
         room = rounded_down(int(STATES_SHARE * available_bytes()))
         waiting: list[list[ScoreRequest]] = []
         held = 0
@@ -112,7 +112,7 @@ class LayerByLayerEngine(ResidentEngine):
         started = time.monotonic()
         with self._held.being_read():
             layer_pass.run(partial(self._advanced, "layer"))
-        self._held.check()  # what was computed is of the bytes that the identity is of
+        self._held.check()  # so that the identity describes the computed bytes
         seconds = time.monotonic() - started
         tokens = sum(segment.ids.numel() for segment in segments)
         for batch, place, prefix in zip(batches, places, prefixes, strict=True):
@@ -128,7 +128,7 @@ class LayerByLayerEngine(ResidentEngine):
 def _segments(
     batches: Sequence[list[ScoreRequest]],
 ) -> tuple[list[Segment], list[int], list[tuple[int, ...]]]:
-    """What is computed of the batches, in order; the place of each among it, and its prefix (empty without one)."""
+    """The work of the batches, in order; the index of each batch in it, and its prefix (empty without one)."""
     segments: list[Segment] = []
     places, prefixes = [], []
     last: tuple[int, ...] = ()

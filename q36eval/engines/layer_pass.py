@@ -1,8 +1,8 @@
-"""All sequences of a plan through one layer after another, so that a model is run whose weights fit nowhere at once.
+"""Runs all sequences of a plan through one layer after another, for a model whose weights exceed every memory.
 
-For each layer its weights are read and decoded once; every batch goes through it and waits in host memory for the
-next. Each layer is run by the model's own forward pass in which the other layers hand on what they are given: masks,
-positions and kernels are those of a resident model, and so are the numbers, bit for bit where the batches are the same.
+For each layer its weights are read and decoded once; every batch passes through it and waits in host memory for the
+next. Each layer is run by the model's own forward pass with the other layers replaced by identities: masks, positions
+and kernels are those of a resident model, and so are the numbers, bit for bit with the same batches.
 """
 
 import hashlib
@@ -31,19 +31,19 @@ from q36eval.errors import UsageError
 from q36eval.files import json_sha256
 
 SAVE_EVERY_S = 20.0
-"""States are written to disk at most so often; a pass that is killed loses so much and the layer in work."""
+"""The minimum interval between writes of states to disk; a killed pass loses that time and the current layer."""
 SAVING_S = 2.0
-"""Where writing them takes longer, they are written as much less often: never more than a tenth of the time."""
+"""If writing takes longer, the interval grows in proportion: at most a tenth of the time is spent on it."""
 
 ABANDONED_S = 7 * 24 * 3600.0
-"""What was kept and not gone on with for so long is deleted by the next pass: states take up to half of a memory."""
+"""Stored states not resumed for this long are deleted by the next pass: they take up to half of the memory."""
 
 
 @dataclass(frozen=True)
 class Segment:
-    """Rows that are computed together: their token ids [R, W]; `after` is the place of the prefix that they go on from.
+    """Rows that are computed together: their token ids [R, W]; `after` is the index of their prefix.
 
-    A prefix stands before what goes on from it, and that follows at once.
+    A prefix directly precedes the segments that continue it.
     """
 
     ids: Tensor
@@ -52,11 +52,11 @@ class Segment:
 
 
 class LayerPass:
-    """One pass over the model: `hidden_states` of every segment, or the error that it met.
+    """One pass over the model: `hidden_states` of every segment, or its error.
 
-    With a `folder` the states are kept there every `SAVE_EVERY_S` seconds, and a pass over the same segments of the
-    same deployment (`owner`) goes on from them. `unchanged` raises where the files that were read are not those any
-    more: nothing is kept of other bytes. `chunk` is `MemoryPlan.chunk`: long rows go through a layer in parts.
+    With a `folder` the states are saved there every `SAVE_EVERY_S` seconds, and a pass over the same segments of the
+    same deployment (`owner`) resumes from them. `unchanged` raises if the files changed, so that no states of other
+    bytes are saved. `chunk` is `MemoryPlan.chunk`: long rows go through a layer in parts.
     """
 
     def __init__(
@@ -81,11 +81,11 @@ class LayerPass:
 
     @torch.inference_mode()
     def run(self, advanced: Callable[[int, int], None]) -> None:
-        """Compute all layers, or those that a kept pass has not.
+        """Compute all layers, or those missing from a saved pass.
 
         Raises:
-            CorruptCheckpointError: a layer's weights cannot be decoded.
-            ChangedError, EngineError: a file cannot be read, or not any more.
+            CorruptCheckpointError: a layer's weights cannot be decoded. ChangedError, EngineError: a file cannot be
+                read, or has changed.
         """
         first = self._recall()
         if first == 0:
@@ -96,7 +96,7 @@ class LayerPass:
             with _alone(base_of(self._model), layer):
                 self._one_layer(layer)
             if self._device.type == "cuda":
-                torch.cuda.synchronize(self._device)  # what was copied to host memory is there
+                torch.cuda.synchronize(self._device)  # ensures that copies to host memory are complete
             advanced(layer + 1, len(self._layers))
             begun = time.monotonic()
             if self._file is not None and begun - saved >= pause:
@@ -106,11 +106,11 @@ class LayerPass:
                 pause = SAVE_EVERY_S * max(1.0, (saved - begun) / SAVING_S)
 
     def forget(self) -> None:
-        """Delete what was kept of it."""
+        """Delete its saved states."""
         if self._file is not None:
             self._file.unlink(missing_ok=True)
             shutil.rmtree(_written_in(self._file), ignore_errors=True)
-            with suppress(OSError):  # another pass is kept there too
+            with suppress(OSError):  # another pass is saved there, too
                 self._file.parent.rmdir()
 
     def _embedded(self, ids: Tensor) -> Tensor:
@@ -120,11 +120,11 @@ class LayerPass:
         return torch.empty(embedded.shape, dtype=embedded.dtype, pin_memory=True).copy_(embedded)
 
     def _one_layer(self, layer: int) -> None:
-        """Every segment through that layer; one that fails is left out from then on."""
+        """Run every segment through that layer; one that fails is left out from then on."""
         remembered: Any = None
         ahead: Tensor | None = None
         for at, segment in enumerate(self._segments):
-            # taken out of the list by whoever computes with them: where memory runs out they are to go
+            # removed from the list, so that they are freed if memory runs out
             own, ahead = [ahead], None
             if segment.after in self.errors:
                 self.errors[at] = self.errors[segment.after]
@@ -140,7 +140,7 @@ class LayerPass:
                     self._copies.arrived(own[0])
                 ahead = self._on_the_way(at + 1)
                 output = self._output(states, layer, segment, remembered, own.pop())
-            except Exception as error:  # it costs this batch, as in a resident model, and is reported
+            except Exception as error:  # fails only this batch, as in a resident model, and is reported
                 self.errors[at] = f"{type(error).__name__}: {error}"
                 continue
             if states.device == output.device:
@@ -149,8 +149,8 @@ class LayerPass:
                 self._copies.to_host(output, states)
 
     def _on_the_way(self, at: int) -> Tensor | None:
-        """The states of that segment, copied to the device while another is computed; None where there are none, or
-        they cannot be copied yet: when their turn comes they are copied again, and what fails then is told."""
+        """The states of that segment, copied to the device concurrently; None if absent or if copying fails now: they
+        are copied again at their turn, and a failure is reported then."""
         if at == len(self._segments) or at in self.errors:
             return None
         try:
@@ -167,9 +167,9 @@ class LayerPass:
         inputs: Tensor | None = None,
         halvings: int = 0,
     ) -> Tensor:
-        """What the layer makes of a segment's `states` [R, W, H]; where memory runs out, in smaller passes.
+        """The layer's output for a segment's `states` [R, W, H]; if memory runs out, in smaller passes.
 
-        A prefix is `remembered`, and what goes on from it begins there. `inputs` are the states on the device.
+        A prefix is `remembered`, and its continuations start from it. `inputs` are the states on the device.
         """
         rows, width = states.shape[:2]
         try:
@@ -208,22 +208,22 @@ class LayerPass:
     def _keep(self, file: Path, layers_done: int) -> None:
         tensors = {str(at): states for at, states in enumerate(self.hidden_states) if at not in self.errors}
         written = {"layers": str(layers_done), "errors": json.dumps(self.errors), "sha256": _states_sha256(tensors)}
-        with suppress(OSError, SafetensorError):  # on a full disk the pass goes on, and a killed one begins anew
+        with suppress(OSError, SafetensorError):  # on a full disk the pass continues, and a killed one starts again
             file.parent.mkdir(parents=True, exist_ok=True)
             for other in file.parent.iterdir():
                 if time.time() - other.stat().st_mtime > ABANDONED_S:
                     shutil.rmtree(other) if other.is_dir() else other.unlink(missing_ok=True)
             folder = _written_in(file)
-            shutil.rmtree(folder, ignore_errors=True)  # one that was killed while it wrote
+            shutil.rmtree(folder, ignore_errors=True)  # killed while writing
             folder.mkdir()
             save_file(
                 tensors, folder / file.name, metadata=written
-            )  # of up to half of the host memory there is no copy
+            )  # no second copy of the states, which take up to half of the memory
             (folder / file.name).replace(file)
             folder.rmdir()
 
     def _recall(self) -> int:
-        """How many layers a kept pass has done, whose states are then taken over; 0 where there is none."""
+        """The number of layers finished by a saved pass, whose states are then loaded; 0 without one."""
         if self._file is None or not self._file.exists():
             return 0
         try:
@@ -232,7 +232,7 @@ class LayerPass:
                 errors = {int(at): error for at, error in json.loads(written["errors"]).items()}
                 states = {at: kept.get_tensor(str(at)) for at in range(len(self._segments)) if at not in errors}
         except (OSError, SafetensorError, KeyError, ValueError):
-            return 0  # it is computed again and written over
+            return 0  # computed again and overwritten
         shapes = {at: (*segment.ids.shape, self._model.config.hidden_size) for at, segment in enumerate(self._segments)}
         if any(tuple(tensor.shape) != shapes[at] for at, tensor in states.items()):
             return 0
@@ -246,9 +246,9 @@ class LayerPass:
 
 
 class _Copies:
-    """Copies of states between page-locked host memory and a GPU, which go on while layers compute.
+    """Copies of states between page-locked host memory and a GPU, concurrent with the layers' computation.
 
-    Where the model is in host memory nothing is copied.
+    Nothing is copied if the model is in host memory.
     """
 
     def __init__(self, device: torch.device) -> None:
@@ -257,21 +257,21 @@ class _Copies:
         self._streams = streams
 
     def to_device(self, states: Tensor) -> Tensor:
-        """The states on the device, where they may be read once they have `arrived`."""
+        """The states on the device; readable once `arrived`."""
         if self._streams is None:
             return states.to(self._device)
         with torch.cuda.stream(self._streams[0]):
             return states.to(self._device, non_blocking=True)
 
     def arrived(self, inputs: Tensor) -> None:
-        """What is computed from now on waits until they are there, and for whatever is on its way already."""
+        """Later computations wait for them, and for all copies already started."""
         if self._streams is not None:
             computing = torch.cuda.current_stream(self._device)
             computing.wait_stream(self._streams[0])
             inputs.record_stream(computing)
 
     def to_host(self, output: Tensor, states: Tensor) -> None:
-        """Into `states`, which are there once the device has been waited for."""
+        """Copies into `states`, which are complete after a device synchronization."""
         if self._streams is None:
             states.copy_(output)
             return
@@ -282,12 +282,12 @@ class _Copies:
 
 
 def _written_in(file: Path) -> Path:
-    """The folder in which a pass is written until it is whole: the library writes under a name of its own first."""
+    """The folder of a pass while it is written: the library writes under a temporary name first."""
     return file.with_suffix(".writing")
 
 
 class _HandsOn(nn.Module):
-    """In the place of a layer that is not run now."""
+    """Replaces a layer that is not run now."""
 
     def forward(self, hidden_states: Tensor, *args: Any, **kwargs: Any) -> Tensor:
         return hidden_states
@@ -295,9 +295,9 @@ class _HandsOn(nn.Module):
 
 @torch.inference_mode()
 def check_layers_alone(model: Any) -> None:
-    """Refuse a model that does more around its layers than to embed tokens and to take the final norm.
+    """Refuse a model that does more around its layers than embedding tokens and the final norm.
 
-    Without any layer and norm it must hand on what it is given.
+    Without any layer and norm it must return its input.
 
     Raises:
         UsageError: it does not, so its layers cannot be run one at a time.
@@ -317,7 +317,7 @@ def check_layers_alone(model: Any) -> None:
 
 @contextmanager
 def _alone(text_model: Any, layer: int) -> Iterator[None]:
-    """Inside the block the model consists of that layer, and of the final norm where it is the last; -1 is none."""
+    """In the block the model consists of that layer, plus the final norm for the last one; -1 is none."""
     own = dict(text_model.named_children())
     place = next(at for at, module in enumerate(own.values()) if isinstance(module, nn.ModuleList))
     name, layers = [*own.items()][place]
@@ -333,7 +333,7 @@ def _alone(text_model: Any, layer: int) -> Iterator[None]:
 
 
 class _Length(DynamicLayer):  # type: ignore[misc]  # transformers has no types
-    """An attention layer's cache of which only the length is looked at."""
+    """An attention layer's cache of which only the length is read."""
 
     def __init__(self, length: int) -> None:
         super().__init__()
@@ -342,7 +342,7 @@ class _Length(DynamicLayer):  # type: ignore[misc]  # transformers has no types
 
 
 def _after(remembered: Any, layer: int, length: int, rows: int) -> Cache:
-    """The cache of `rows` rows after a prefix of that length, of which this one layer remembers anything."""
+    """The cache of `rows` rows after a prefix of that length, with the data of this one layer."""
     own = lent(remembered.layers[layer], rows)
     linear = LinearAttentionLayer()
     linear.has_previous_state = dict.fromkeys(linear.has_previous_state, True)
@@ -351,7 +351,7 @@ def _after(remembered: Any, layer: int, length: int, rows: int) -> Cache:
 
 
 def _grown(own: Cache, layer: int, length: int) -> Cache:
-    """The cache of rows of which so many tokens went through this one layer already; `own` goes on remembering."""
+    """The cache of rows after that many tokens went through this one layer; `own` continues to store them."""
     others = [
         LinearAttentionLayer() if isinstance(each, LinearAttentionLayer) else _Length(length) for each in own.layers
     ]
@@ -367,7 +367,7 @@ def _states_sha256(tensors: Mapping[str, Tensor]) -> str:
 
 
 def _content_sha256(owner: str, segments: Sequence[Segment]) -> str:
-    """Hash of all that decides a pass: the deployment, and what is computed with what."""
+    """Hash of everything that determines a pass: the deployment and its segments."""
     hashed = hashlib.sha256(owner.encode())
     for segment in segments:
         hashed.update(json_sha256([list(segment.ids.shape), segment.after, segment.is_prefix]).encode())

@@ -1,4 +1,4 @@
-"""From final hidden states to logits: a product with the head, and what some architectures do before and after it."""
+"""From final hidden states to logits: a product with the head, plus the scaling of some architectures."""
 
 import copy
 import math
@@ -16,7 +16,7 @@ from q36eval.errors import UsageError
 
 @dataclass(frozen=True)
 class LogitsForm:
-    """`softcap * tanh(x / softcap)` of `x = (states @ weight.T + bias) * scale / divisor`; what is not set is left out.
+    """`softcap * tanh(x / softcap)` of `x = (states @ weight.T + bias) * scale / divisor`; unset parts are left out.
 
     In transformers 5.17: Granite divides by `logits_scaling`, Cohere multiplies by `logit_scale`, Gemma 2 caps at
     `final_logit_softcapping`; Phi's head has a bias.
@@ -28,7 +28,7 @@ class LogitsForm:
 
     @classmethod
     def of(cls, config: Any) -> "LogitsForm":
-        """The form that a transformers config names; `check_form` holds it against the model's own forward."""
+        """The form from a transformers config; `check_form` compares it with the model's own forward."""
         names = ("logit_scale", "logits_scaling", "final_logit_softcapping")
         return cls(*(getattr(config, name) if hasattr(type(config), name) else None for name in names))
 
@@ -44,12 +44,12 @@ class LogitsForm:
 
 
 WEIGHT, BIAS, FORM = "head", "head_bias", "logits_form"
-"""The names of a head's tensors in a reference pack: the two others are there where they say something."""
+"""The names of a head's tensors in a reference pack; the last two are optional."""
 
 
 @dataclass(frozen=True)
 class OutputHead:
-    """What turns final hidden states into logits: a weight [V, H], perhaps a bias [V], and the form of the logits."""
+    """The map from final hidden states to logits: a weight [V, H], an optional bias [V], and the form of the logits."""
 
     weight: Tensor
     bias: Tensor | None = None
@@ -57,13 +57,13 @@ class OutputHead:
 
     @classmethod
     def of(cls, tensors: Mapping[str, Tensor]) -> "OutputHead":
-        """The head that these tensors of a pack hold."""
+        """The head in these tensors of a pack."""
         values = tensors[FORM].tolist() if FORM in tensors else []
         form = LogitsForm(*(None if math.isnan(value) else value for value in values))
         return cls(tensors[WEIGHT], tensors.get(BIAS), form)
 
     def tensors(self) -> dict[str, Tensor]:
-        """What a pack keeps of it."""
+        """Its tensors in a pack."""
         kept = {WEIGHT: self.weight} | ({} if self.bias is None else {BIAS: self.bias})
         values = astuple(self.form)
         if any(value is not None for value in values):
@@ -71,7 +71,7 @@ class OutputHead:
         return kept
 
     def to(self, device: torch.device | str) -> "OutputHead":
-        """It on that device."""
+        """The head on that device."""
         return OutputHead(self.weight.to(device), None if self.bias is None else self.bias.to(device), self.form)
 
     def logits(self, states: Tensor) -> Tensor:
@@ -82,14 +82,14 @@ class OutputHead:
 
 @dataclass(frozen=True)
 class OwnHead:
-    """The output projection of a model in this process, which quantizes its inputs where the branch does."""
+    """The output projection of a model in this process, with the branch's quantization of inputs."""
 
     module: Any
     form: LogitsForm
 
     @classmethod
     def of(cls, model: Any) -> "OwnHead":
-        """That of a transformers model."""
+        """The head of a transformers model."""
         return cls(model.get_output_embeddings(), LogitsForm.of(model.config))
 
     @property
@@ -99,7 +99,7 @@ class OwnHead:
 
     @property
     def plain(self) -> OutputHead:
-        """It without what it does to its inputs."""
+        """The head without the quantization of its inputs."""
         weight, bias = self.module.weight, getattr(self.module, "bias", None)
         weight = weight.detach() if weight.requires_grad else weight  # itself, since what is made of it is kept
         return OutputHead(weight, None if bias is None else bias.detach(), self.form)
@@ -114,19 +114,19 @@ class OwnHead:
 
 
 LOUDNESS = 30
-"""By how much the head is multiplied for the check: a cap does not show in small logits."""
+"""The factor on the head for the check: a cap does not show in small logits."""
 TOKENS, ROWS = 4, 64
-"""Hidden states, and rows of the head, that are compared: the form is that of every logit."""
+"""Hidden states and rows of the head to compare: the form is the same for every logit."""
 TOLERANCE = 1e-4
-"""Of the largest logit: float32 sums differ by their order."""
+"""As a share of the largest logit: float32 sums differ by their order."""
 
 
 @torch.inference_mode()
 def check_form(model: Any, form: LogitsForm) -> None:
-    """Compare the form with the model's own forward in float32: base replaced by given states, head made louder.
+    """Compare the form with the model's own forward in float32, with given states and an enlarged head.
 
     Raises:
-        UsageError: they differ, so figures from hidden states would be of another model.
+        UsageError: they differ, so figures from hidden states would describe another model.
     """
     head = model.get_output_embeddings()
     weight = head.weight[:ROWS].float() * LOUDNESS
@@ -143,7 +143,7 @@ def check_form(model: Any, form: LogitsForm) -> None:
 
 
 class _Given(nn.Module):
-    """A base model that answers with given hidden states, and with the real one's settings."""
+    """A base model that returns given hidden states, with the real one's settings."""
 
     def __init__(self, base: nn.Module, states: Tensor) -> None:
         super().__init__()
@@ -163,7 +163,7 @@ class _Given(nn.Module):
 
 
 class _Answer:
-    """An output of a base model of which only the hidden states are there."""
+    """An output of a base model with only hidden states."""
 
     def __init__(self, output: Any) -> None:
         self._output = output

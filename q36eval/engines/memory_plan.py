@@ -1,13 +1,13 @@
-"""What a model's batches take, in bytes, and the largest that a device has room for. Arithmetic alone, free of torch.
+"""The memory of a model's batches, in bytes, and the largest that fit a device. Pure arithmetic, without torch.
 
-What a batch takes follows from the model's shapes; what there is room for follows from the device's whole memory, from
-which go the weights, what is decoded of packed ones at a time, and a share for fragmentation. Both are the same in
-every process on one kind of device, and so are the batches: of a resumed run too. Free memory counts only where it is
-less, because others use the device: then limits are lowered until they fit, and `MemoryPlan.short` says so, in the line
-that every run prints. Nothing follows memory in finer steps than `LADDER`, `ROWS` and `rounded_down`: what composes a
-batch decides the last digits of its numbers on a GPU.
+A batch's memory follows from the model's shapes; the room follows from the device's whole memory minus the weights, the
+packed weights decoded at a time, and a share for fragmentation. Both are the same in every process on one kind of
+device, and so are the batches, also of a resumed run. Free memory counts only if it is less, because others use the
+device: limits are then lowered until they fit, and `MemoryPlan.short` marks it in the line that every run prints.
+Limits change only in the steps of `LADDER`, `ROWS` and `rounded_down`: on a GPU the composition of a batch determines
+the last digits of its numbers.
 
-On a CPU the limits are constants, by which recorded numbers and packs were made, unless what they take is not free.
+On a CPU the limits are constants, by which recorded numbers and packs were made, unless too little memory is free.
 """
 
 from dataclasses import dataclass, replace
@@ -16,66 +16,66 @@ from typing import Any
 from q36eval.checkpoints.attention_shape import RECURRENT, attention_shape
 
 CPU_SCORE_BATCH_TOKENS = 2048
-"""What a core's own cache bears: 4,096 tokens took 1.2 times as long a token on the sandbox, two workers at once."""
+"""The limit of a core's own cache: 4,096 tokens took 1.2 times as long per token on the sandbox with two workers."""
 
 GENERATE_BATCH_TOKENS = 16384
 
 GENERATE_BATCH_ROWS = 192
 
 ANSWERED_BYTES = 2**30
-"""What the rows of a CPU's batch may remember, at `TYPICAL_TOKENS` each: 45 rows of SmolLM2, whose 280 canaries took
-126 s in batches of 32 and 142 s in batches of 48. Models with recurrent layers, by which recorded numbers were made,
-keep their batches."""
+"""The cache memory of a CPU batch's rows, at `TYPICAL_TOKENS` each: 45 rows of SmolLM2, whose 280 canaries took 126 s
+in batches of 32 and 142 s in batches of 48. Models with recurrent layers, by which recorded numbers were made, keep
+their batches."""
 
 CHUNK_TOKENS = 64
-"""Gated DeltaNet works in chunks of so many tokens. A prefix that ends with one leaves those of the rest where they
-were, and in BF16 nearly every state comes out bit for bit as without sharing; one that ends elsewhere moves all."""
+"""The chunk size of Gated DeltaNet. A prefix of whole chunks keeps those of the rest aligned, and in BF16 nearly every
+state equals the one without sharing bit for bit; any other prefix shifts all."""
 
 WORTH_SHARING = 768
-"""A prefix is computed apart where that spares so many tokens: what is less is eaten up by the additional passes."""
+"""A prefix is computed separately if that saves this many tokens: smaller savings are lost to the additional passes."""
 
 WORTH_SHARING_OF_BATCH = 0.5
-"""On a GPU so much of a full batch, if that is more: it takes as long to launch a pass as to compute some thousand
-tokens. On one H100 at the full shape 1,140 questions after 57 prefixes, 200 at a time, took 168 s in passes of 0.25 s,
-and all their 848,165 tokens would have taken 31."""
+"""On a GPU this share of a full batch, if larger: launching a pass takes as long as computing some thousand tokens. On
+one H100 at the full shape 1,140 questions after 57 prefixes, 200 at a time, took 168 s in passes of 0.25 s, while all
+their 848,165 tokens would have taken 31."""
 
 ATTENDED_TOKENS = 16
-"""Rows of a batch and the prefix before each may come to so many times the tokens of a batch: what attention holds."""
+"""Rows of a batch and their prefixes may total this many times the tokens of a batch: the memory of attention."""
 
 LADDER = (16384, 8192, 4096, 2048, 1024, 512)
-"""Tokens that go through the model together. With fewer than the last the weights are read for hardly anything: where
-even these run out of memory, the batch is split."""
+"""Tokens per pass. With fewer than the last, reading the weights dominates: if even that runs out of memory, the batch
+is split."""
 ROWS = (256, 192, 128, 96, 64, 48, 32, 24, 16, 12, 8, 6, 4, 3, 2, 1)
 """Answers that are generated together."""
 
 PASS_TOKENS = 2 * max(LADDER)
-"""In one pass over long rows at most; a CPU has no such limit. The inputs of 128k tokens' experts are more values than
-a kernel counts in 32 bits."""
+"""Maximum in one pass over long rows; a CPU has no such limit. The expert inputs of 128k tokens have more values than a
+kernel counts in 32 bits."""
 
 FRAGMENTATION = 0.03
-"""Of a device's memory, so much is left for blocks that the allocator keeps and cannot use."""
+"""The share of a device's memory reserved for blocks that the allocator holds but cannot use."""
 CONTEXT_BYTES = 256 * 2**20
-"""What a CUDA context and the libraries' workspaces take."""
+"""Memory of a CUDA context and the libraries' workspaces."""
 
 TYPICAL_TOKENS = 1024
-"""Prompt and answer of a row when the number of rows is planned; a batch of longer ones has fewer."""
+"""Prompt and answer of a row for planning the number of rows; a batch of longer ones has fewer."""
 READING_SHARE = 0.25
-"""Of the room for batches, so much may be taken by a pass that reads prompts; the rest is for what rows remember."""
+"""The share of the room for batches for a pass that reads prompts; the rest is for the rows' caches."""
 STATE_COPIES = 2
-"""How often a row's states lie in memory while it is answered: as its prompt left them, and where steps write them."""
+"""Copies of a row's states while it is answered: after its prompt, and where steps write them."""
 KEY_COPIES = 1.25
-"""And its keys, beside those of its prompt: where steps write them, and one of four or more layers' while they move."""
+"""Copies of its keys, besides the prompt's: where steps write them, and one of four or more layers' while they move."""
 COLUMNS_ROUNDED = 1.25
-"""What steps' memory has more columns than rows have tokens, most of the time; at most it is one and a half."""
+"""The usual factor of columns in the steps' memory over tokens of rows; at most one and a half."""
 STEP_COPIES_BYTES = 2 + 4 + 4 * 8
-"""Of every logit of a step: the head's, in float32, and four float64 copies where answers are drawn."""
+"""Bytes per logit of a step: the head's, in float32, and four float64 copies for sampling."""
 TILE_ROWS = 1024
 TILE_COPIES = 2
-"""Scored texts: logits of so many tokens at a time, so often, at most."""
+"""Scored texts: the maximum number of copies of the logits of one tile."""
 
 
 def _expert_shapes(config: Any) -> list[tuple[int, int]]:
-    """How many experts see a token and their width, where there are any; 1 and its width for a dense MLP."""
+    """The number of experts per token and their width; 1 and its width for a dense MLP."""
 
     def first(*names: str) -> int:
         return next((value for name in names if (value := getattr(config, name, None))), 0)
@@ -86,7 +86,7 @@ def _expert_shapes(config: Any) -> list[tuple[int, int]]:
 
 
 def _recurrent_shape(config: Any, b: int, fused_delta: bool) -> tuple[int, int, int]:
-    """Of a recurrent layer: the bytes in work for a token, and the values of a row's state and of its convolution."""
+    """For a recurrent layer: bytes in use per token, and the values of a row's state and of its convolution."""
     float32 = 4
     if getattr(config, "linear_num_value_heads", None):
         value_heads, key_width = config.linear_num_value_heads, config.linear_key_head_dim
@@ -113,7 +113,7 @@ def _recurrent_shape(config: Any, b: int, fused_delta: bool) -> tuple[int, int, 
 
 @dataclass(frozen=True)
 class Costs:
-    """Bytes that batches of one model take beside its weights."""
+    """Bytes of one model's batches, without its weights."""
 
     kv_token: int
     """Keys and values of one token, in all full-attention layers."""
@@ -122,18 +122,18 @@ class Costs:
     conv_row: int
     """Convolution states of one row."""
     pass_token: int
-    """What the hungriest layer holds for one token that goes through it."""
+    """Peak memory of the largest layer per token in it."""
     attended_token: int
     """Keys and values of one earlier token in one layer, for every head that reads them or once for those that share
     them."""
     mask_entry: int
-    """One token's view of one other, where a mask says what is seen; else 0."""
+    """One token's mask entry for one other, if a mask is used; else 0."""
     step_row: int
     """Logits of one row of a decoding step, in all their copies."""
     logits_tile: int
-    """Logits of scored texts that are held at a time, while no batch is under way."""
+    """Logits of scored texts held at a time, while no batch is computed."""
     result_token: int
-    """Hidden states of one scored token, of the batch that is handed out and of the one under way."""
+    """Hidden states of one scored token, for the returned batch and the one in progress."""
 
     @classmethod
     def of(
@@ -151,10 +151,9 @@ class Costs:
 
         `emulated`: inputs of modules are quantized. `fused_delta`: Gated DeltaNet runs in kernels that keep their
         intermediate values in the model's dtype, not in transformers' float32 operations; `fused_layers`: so do norms,
-        experts and what quantizes inputs (`engines.qwen3_5_moe.fused_layers`). `unmasked`: attention to what stands
-        before a pass takes no mask, and keys as they lie (`engines.qwen3_5_moe.attention`). `one_layer`: rows go
-        through one layer after another, so that no more than one remembers anything of them at a time. A sliding window
-        counts as if it held all.
+        experts and what quantizes inputs (`engines.qwen3_5_moe.fused_layers`). `unmasked`: attention to earlier tokens
+        needs no mask and no copies of keys (`engines.qwen3_5_moe.attention`). `one_layer`: rows go through one layer
+        after another, so that only one layer caches them at a time. A sliding window counts as a full one.
         """
         b, float32 = itemsize, 4
         hidden = config.hidden_size
@@ -180,7 +179,7 @@ class Costs:
             recurrent_row=linear * recurrent * float32,
             conv_row=linear * conv * b,
             pass_token=stream + max(experts, attention, delta),
-            # without a mask keys and values lie there once more while the pass is joined to what stands before it
+            # without a mask keys and values exist twice while the pass is joined to earlier tokens
             attended_token=(2 if unmasked else heads // kv_heads + 1) * kv_heads * (key_head + value_head) * b,
             mask_entry=0 if unmasked else 1 + b,
             step_row=STEP_COPIES_BYTES * config.vocab_size,
@@ -189,21 +188,21 @@ class Costs:
         )
 
     def scoring(self, tokens: int) -> int:
-        """A batch of so many tokens, with prefixes before its rows."""
+        """A batch of that many tokens, with prefixes before its rows."""
         return tokens * (self.pass_token + self.result_token + ATTENDED_TOKENS * self.attended_token)
 
     def reading(self, rows: int, tokens: int, before: int) -> int:
-        """A pass of `tokens` tokens of each row over all that the row has `before` it."""
+        """A pass of `tokens` tokens per row, after `before` earlier tokens of the row."""
         total = before + tokens
         mask = rows * tokens * total * self.mask_entry if before else 0
         return rows * tokens * self.pass_token + rows * total * self.attended_token + mask
 
     def remembered(self, tokens: int) -> int:
-        """What all layers remember of a row of so many tokens."""
+        """The caches of all layers for a row of that many tokens."""
         return self.recurrent_row + self.conv_row + tokens * self.kv_token
 
     def row(self, prompt: int, budget: int) -> int:
-        """What a row remembers while it is answered, and its part of a step."""
+        """The memory of a row while it is answered, and its share of a step."""
         states = STATE_COPIES * (self.recurrent_row + self.conv_row)
         columns = prompt + int(KEY_COPIES * COLUMNS_ROUNDED * (prompt + budget))
         return states + columns * self.kv_token + self.step_row
@@ -211,64 +210,64 @@ class Costs:
 
 @dataclass(frozen=True)
 class Room:
-    """Bytes of a device, and what is taken whatever the batches are."""
+    """Bytes of a device, and those in use independent of the batches."""
 
     device: str
-    """As a person knows it."""
+    """The display name."""
     placement: str
-    """Where weights lie: one of `q36eval.checkpoints.placements`."""
+    """The place of the weights: one of `q36eval.checkpoints.placements`."""
     total: int
-    """All that this process may use of it."""
+    """The limit for this process."""
     free: int
-    """Of that, what is free now that the weights lie there (or will be, once they do)."""
+    """The free part of that, after the weights are loaded."""
     weights: int
     decoded: int = 0
-    """What packed weights take while they are decoded and used, or the largest layer where they are read by layers."""
+    """Packed weights in decoded form while in use, or the largest layer if read by layers."""
     host: bool = False
-    """It is the machine's own memory, and batches are those of a CPU."""
+    """Whether it is the machine's own memory, with the batches of a CPU."""
 
     @property
     def margin(self) -> int:
-        """Left for fragmentation and for the device's own use."""
+        """Reserve for fragmentation and for the device's own use."""
         return 0 if self.host else int(FRAGMENTATION * self.total) + CONTEXT_BYTES
 
 
 @dataclass(frozen=True)
 class MemoryPlan:
-    """Limits of batches, and where the bytes go."""
+    """Limits of batches, and the use of memory."""
 
     costs: Costs
     room: Room
     batches: int
-    """Bytes for batches: what the rest leaves."""
+    """Bytes for batches: the remaining memory."""
     score_tokens: int
-    """Of a scoring batch, with its padding."""
+    """Tokens of a scoring batch, with its padding."""
     prompt_tokens: int
-    """Of the prompts that are read together, with their padding."""
+    """Tokens of the prompts that are read together, with their padding."""
     rows: int
-    """Answers that are generated together, at most."""
+    """Maximum of answers that are generated together."""
     cache_bytes: int | None = None
-    """What rows may take while they are answered; None where only their number is limited."""
+    """Maximum memory of rows while they are answered; None if only their number is limited."""
     short: bool = False
-    """Limits are below those of this device where nothing else uses it."""
+    """Limits are below those of an otherwise unused device."""
     unused: tuple[str, ...] = ()
-    """What the model does not support: it is computed without."""
+    """Abilities that the model does not support and that are not used."""
 
     @property
     def worth_sharing(self) -> int:
-        """Tokens that a prefix is to spare where texts are scored, to be computed apart."""
+        """Tokens that a prefix must save in scoring, to be computed separately."""
         return WORTH_SHARING if self.room.host else max(WORTH_SHARING, int(WORTH_SHARING_OF_BATCH * self.score_tokens))
 
     def rows_of(self, prompt: int, budget: int) -> int:
-        """How many rows of such a prompt and answer, in tokens, are generated together."""
+        """The number of rows of such a prompt and answer, in tokens, that are generated together."""
         if self.cache_bytes is None:
             return self.rows
         fitting = self.cache_bytes // self.costs.row(prompt, budget)
         return self.rows if fitting >= self.rows else next((rows for rows in ROWS if rows <= fitting), 1)
 
     def answering_bytes(self, rows: int, prompt: int, budget: int) -> int:
-        """What is held for answers while so many prompts are read: of several rows all that there may be, since memory
-        for steps is as large as the largest batch needed it; of one row its own, for which the other is let go."""
+        """Memory reserved for answers while that many prompts are read: for several rows the maximum, since memory for
+        steps is as large as the largest batch needed; for one row its own, for which the other is released."""
         if self.cache_bytes is None:
             return 0
         return self.cache_bytes if rows > 1 else self.costs.row(prompt, budget)
@@ -276,10 +275,10 @@ class MemoryPlan:
     def chunk(self, rows: int, width: int, halvings: int = 0, held: int = 0) -> int:
         """Tokens of each of `rows` rows of `width` tokens that go through the model at a time.
 
-        `width` where one pass takes them all; else so many chunks of Gated DeltaNet, a power of two, as leave room for
-        what the rows remember, or for the `held` bytes if that is more. Where none does the pass has as many tokens as
-        the smallest batch: the weights are read for each, and there is a margin. `halvings` is how often that was too
-        much.
+        `width` if one pass takes them all; else a power of two of Gated DeltaNet chunks that leaves room for the rows'
+        caches, or for the `held` bytes if that is more. If none does, the pass has as many tokens as the smallest
+        batch: the weights are read for each, and there is a margin. `halvings` counts earlier attempts that ran out of
+        memory.
         """
         costs = self.costs
         kept = max(held, rows * costs.remembered(width))
@@ -297,10 +296,10 @@ class MemoryPlan:
         return max(CHUNK_TOKENS, tokens >> halvings)
 
     def lacking(self, width: int) -> tuple[int, int] | None:
-        """What a row of `width` tokens takes in the smallest passes, and what a GPU has for it, where that is less.
+        """The memory of a row of `width` tokens in the smallest passes, and a GPU's memory for it, if that is less.
 
-        Such a row would go on for minutes and end without memory. By the whole device, as the limits are: what others
-        use may come free. No margin is kept: what nearly fits is tried.
+        Such a row would run for minutes and then fail. The whole device counts, as in the limits, because others may
+        release memory. Without a margin: a row that nearly fits is tried.
         """
         room, passed = self.room, min(width, CHUNK_TOKENS)
         needed = self.costs.remembered(width) + self.costs.reading(1, passed, width - passed)
@@ -309,7 +308,7 @@ class MemoryPlan:
 
 
 def plan_memory(costs: Costs, room: Room, rows: int | None = None) -> MemoryPlan:
-    """The batches that there is room for; `rows` is the most answers that a person wants generated together."""
+    """The largest batches that fit; `rows` is a person's maximum of answers generated together."""
     most = rows or max(ROWS)
     if room.host:
         attended = 0 if costs.recurrent_row else TYPICAL_TOKENS * costs.kv_token
@@ -327,7 +326,7 @@ def plan_memory(costs: Costs, room: Room, rows: int | None = None) -> MemoryPlan
 
 def _of_cpu(costs: Costs, room: Room, rows: int) -> MemoryPlan:
     batches = rounded_down((room.free - room.decoded) // 2)
-    # prompts that fill a pass have so many tokens where there are as many rows as there may be
+    # prompts that fill a pass have this many tokens at the maximum of rows
     remembered = rows * costs.row(GENERATE_BATCH_TOKENS // rows, TYPICAL_TOKENS // 4)
     needed = max(costs.scoring(CPU_SCORE_BATCH_TOKENS), costs.reading(1, GENERATE_BATCH_TOKENS, 0) + remembered)
     if needed <= room.free - room.decoded:
@@ -337,7 +336,7 @@ def _of_cpu(costs: Costs, room: Room, rows: int) -> MemoryPlan:
 
 
 def _planned(costs: Costs, room: Room, batches: int, most_rows: int) -> MemoryPlan:
-    """The largest limits that `batches` bytes allow, and the smallest of all where they allow none."""
+    """The largest limits for `batches` bytes, and the smallest of all if none fit."""
     reading = int(READING_SHARE * batches)
     score_tokens = next((tokens for tokens in LADDER if costs.scoring(tokens) <= batches), LADDER[-1])
     prompt_tokens = next((tokens for tokens in LADDER if costs.reading(1, tokens, 0) <= reading), LADDER[-1])
@@ -347,7 +346,7 @@ def _planned(costs: Costs, room: Room, batches: int, most_rows: int) -> MemoryPl
 
 
 def rounded_down(size: int) -> int:
-    """Down to one of four steps between powers of two; nothing below zero."""
+    """Rounded down to one of four steps between powers of two; never negative."""
     if size < 4:
         return max(0, size)
     step = 1 << (size.bit_length() - 3)

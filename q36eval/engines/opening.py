@@ -1,4 +1,4 @@
-"""How an engine is opened: the registry of kinds, `open_engine`, and what is known without opening. Free of torch."""
+"""Opening an engine: the registry of kinds, `open_engine`, and facts known without opening. Does not import torch."""
 
 from dataclasses import dataclass, fields, replace
 from importlib import import_module
@@ -14,10 +14,10 @@ from q36eval.records import DeploymentIdentity
 
 @dataclass(frozen=True)
 class Kind:
-    """One kind of engine: the class, as `module:name`, and the devices on which it repeats itself.
+    """One kind of engine: the class, as `module:name`, and the devices on which it is deterministic.
 
-    It repeats itself where the same list of requests gives bitwise the same answers in every process. `reference` is
-    the kind by which the reference of its branches is opened where nobody says otherwise; None: by the same.
+    It is deterministic if the same list of requests gives bitwise the same answers in every process. `reference` is the
+    default kind for the reference of its branches; None: the same kind.
     """
 
     engine: str
@@ -26,25 +26,24 @@ class Kind:
 
 
 WORKERS = "q36eval.engines.workers.engine:WorkersEngine"
-"""What stands for several replicas of an engine of any kind that has the option."""
+"""The class for several replicas of any engine that supports the option."""
 
 KINDS: dict[str, Kind] = {
-    # batches follow from the whole list, and reductions of a CPU have one order; a GPU's kernels choose their own
+    # batches depend on the whole list, and a CPU's reductions have one order; a GPU's kernels choose their own
     IN_PROCESS: Kind("q36eval.engines.in_process:InProcessEngine", repeats_itself_on=frozenset({"cpu"})),
-    # its reference is what BF16 is, not what vLLM makes of BF16: one capture serves both kinds of branches
+    # its reference is exact BF16, not vLLM's BF16: one capture serves both kinds of branches
     "vllm": Kind("q36eval.engines.vllm.engine:VLLMEngine", reference=IN_PROCESS),
     "openai": Kind("q36eval.engines.openai.engine:OpenAIEngine", reference=IN_PROCESS),
 }
-"""Every engine by its kind, which is the `engine` of its identities. A module is imported when its kind is opened."""
+"""Every engine by its kind, the `engine` of its identities. A module is imported only when its kind is opened."""
 
 
 def open_engine(settings: EngineSettings | Path) -> Engine:
     """The engine of those settings; a folder alone is opened with the default options.
 
     Raises:
-        UsageError: an unknown kind, an option that this kind does not have, or one that has no such value.
-        CorruptCheckpointError: the checkpoint is not what it says it is.
-        EngineError: the engine could not be opened.
+        UsageError: an unknown kind, an option that this kind does not support, or an invalid value.
+        CorruptCheckpointError: the checkpoint contradicts its description. EngineError: the engine could not be opened.
     """
     settings = EngineSettings(settings) if isinstance(settings, Path) else settings
     return _opened_by(settings).load(settings)
@@ -62,11 +61,11 @@ def planned(settings: EngineSettings) -> MemoryPlan | None:
 
 
 def as_reference(options: EngineOptions, by: str | None = None) -> EngineOptions:
-    """How the reference of deployments with these options is opened: by the same engine, batched as that likes, or by
-    the one that its kind names. `by` names another, from which a reference is captured on request.
+    """The options for the reference of deployments with these options: the same engine with its own batching, or the
+    kind's reference engine. `by` selects another one, for capturing a reference on request.
 
-    Its KV cache and its states keep the dtypes of the model, where the engine has a choice; its weights are as stored.
-    Options that its engine does not have are of the branch alone.
+    Its KV cache and its states keep the model's dtypes, if the engine has a choice; its weights are used as stored.
+    Options that its engine does not support apply to the branch alone.
     """
     engine = _engine_class(options)
     kind = by or KINDS[options.kind].reference or options.kind
@@ -85,12 +84,12 @@ def as_reference(options: EngineOptions, by: str | None = None) -> EngineOptions
 
 
 def opens_checkpoints(options: EngineOptions) -> bool:
-    """Whether an engine of these options opens any checkpoint, the reference too."""
+    """Whether an engine with these options opens any checkpoint, the reference included."""
     return _engine_class(options).opens_checkpoints
 
 
 def check_options(options: EngineOptions) -> None:
-    """Refuse an engine that there is not, an option that it does not have, and a value that an option cannot have.
+    """Refuse an unknown engine, an option that it does not support, and an invalid value.
 
     Raises:
         UsageError: names it.
@@ -99,7 +98,7 @@ def check_options(options: EngineOptions) -> None:
 
 
 def check_deployment(settings: EngineSettings) -> None:
-    """Look whether what answers is there, before anything is measured; raises as `open_engine`."""
+    """Check that the engine is available, before any measurement; raises as `open_engine`."""
     _engine_class(settings).check(settings)
 
 
@@ -126,7 +125,7 @@ def _engine_class(settings: EngineOptions) -> type[Engine]:
 
 
 def _opened_by(settings: EngineSettings) -> type[Engine]:
-    """The class of the engine itself, or of what stands for its replicas."""
+    """The class of the engine, or of its replicas."""
     engine = _engine_class(settings)
     replicas: type[Engine] = engine if settings.workers is None else _named(WORKERS)
     return replicas
@@ -145,7 +144,7 @@ def _named(engine: str) -> Any:
 def repeats_itself(identity: DeploymentIdentity) -> bool:
     """Whether the same list of requests gives bitwise the same answers in every process of that deployment.
 
-    A server does not: what it batches together depends on who else sends requests.
+    Not true for a server: its batches depend on other clients' requests.
     """
     kind = KINDS.get(identity.engine)
     return kind is not None and identity.settings.get("device") in kind.repeats_itself_on

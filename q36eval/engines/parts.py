@@ -1,6 +1,6 @@
-"""Parts of a model that one engine can lend another: the unit in which damage is blamed.
+"""Parts of a model that one engine can lend another: the units of attribution.
 
-An engine whose model is not in this process lends none: `Engine.model` says so.
+An engine whose model is in another process lends none: `Engine.model` raises.
 """
 
 import copy
@@ -19,12 +19,12 @@ _ORDER = (
     *("self-attention", "linear attention", "state-space layers", "convolutions"),
     *("routed experts", "shared expert", "dense MLP", "router gates", "norms", "other"),
 )
-"""Of the classes in a layer, about as they compute."""
+"""The classes in a layer, roughly in the order of computation."""
 
 
 @dataclass(frozen=True)
 class Part:
-    """One module with its class of tensors; `layer` is None for what belongs to no layer."""
+    """One module with its class of tensors; `layer` is None outside the layers."""
 
     module: str
     tensor_class: str
@@ -35,8 +35,8 @@ def parts_of(engine: Engine) -> list[Part]:
     """Every module that holds weights, each exactly once, in the order of computation.
 
     Raises:
-        EngineError: the engine keeps its model elsewhere.
-        ValueError: a parameter that belongs to none of them, so that blame would have a hole.
+        EngineError: the engine's model is in another process. ValueError: a parameter belongs to none of them, so the
+            attribution would be incomplete.
     """
     model = engine.model
     layers = layers_name(model)
@@ -57,7 +57,7 @@ def parts_of(engine: Engine) -> list[Part]:
 
 
 def _within(name: str, module: nn.Module, layer: int | None) -> list[Part]:
-    """The parts of a module: itself where its matrices are of one class, else those of its children."""
+    """The parts of a module: itself if its matrices are of one class, else those of its children."""
     weights = {f"{name}.{each}": weight for each, weight in module.named_parameters()}
     matrices = [each for each, weight in weights.items() if weight.dim() > 1]
     kinds = {tensor_class(each) for each in matrices or weights}
@@ -70,9 +70,9 @@ def _within(name: str, module: nn.Module, layer: int | None) -> list[Part]:
 
 
 def differs(one: Engine, other: Engine, module: str) -> bool:
-    """Whether a module computes anything else in one engine than in the other.
+    """Whether a module differs between two engines.
 
-    That is weights, buffers (the scales of activations, and of a quantized KV cache), wrappers, or their settings.
+    That is in weights, buffers (the scales of activations, and of a quantized KV cache), wrappers, or their settings.
     """
     mine, theirs = one.model.get_submodule(module), other.model.get_submodule(module)
     kinds = [
@@ -86,9 +86,10 @@ def differs(one: Engine, other: Engine, module: str) -> bool:
 
 @contextmanager
 def borrowing(borrower: Engine, lender: Engine, modules: Sequence[str]) -> Iterator[None]:
-    """`borrower` computes with the lender's `modules` inside the block, and with its own again after it.
+    """`borrower` computes with the lender's `modules` inside the block, and with its own again afterwards.
 
-    A lender on another device (a reference kept in host memory) lends copies; only these take memory there.
+    A lender on another device (a reference in host memory) lends copies; only these take memory on the borrower's
+    device.
     """
     own = {module: borrower.model.get_submodule(module) for module in modules}
     device = next(borrower.model.parameters()).device

@@ -1,7 +1,7 @@
-"""The same deployment, perturbed: other ways to compute what it computes, none of which ought to change an answer.
+"""The same deployment, perturbed: other ways to compute the same, none of which should change an answer.
 
-What they do change is the noise below which a difference to another deployment says nothing. An engine declares its
-perturbations by name; those that cannot be had here are declared too, with the reason, so that none is missed silently.
+Their effect is the noise below which a difference between deployments says nothing. An engine declares its
+perturbations by name; unavailable ones are declared, too, with the reason, so that none is missed silently.
 """
 
 import copy
@@ -27,17 +27,17 @@ SHIFT = 33
 """Tokens of padding before the longest row: half a chunk of the DeltaNet kernels (64) and odd, so chunks shift too."""
 
 DECODED_TOKENS = 192
-"""Of every request, so many are decoded one by one: three chunks of a prefill's DeltaNet kernel."""
+"""The number of tokens per request decoded one by one: three chunks of a prefill's DeltaNet kernel."""
 
 DECODED_ROWS = 16
 FORKED_DEVICE = "cuda:0"
 
 
 def perturbations(engine: ResidentEngine) -> tuple[Perturbation, ...]:
-    """What can be done to a resident model.
+    """The perturbations of a resident model.
 
-    The number of threads is none of them: on a CPU, 20 documents of the sandbox came out bit for bit alike by one
-    thread and by two.
+    The number of threads is not one of them: on a CPU, 20 documents of the sandbox were bit for bit identical with one
+    thread and with two.
     """
 
     def variant(kind: type[ResidentEngine]) -> Callable[[], Engine]:
@@ -63,7 +63,8 @@ def perturbations(engine: ResidentEngine) -> tuple[Perturbation, ...]:
 def of_batches(
     engine: ResidentEngine, made: Callable[[type[ResidentEngine]], Callable[[], Engine]], others: str
 ) -> tuple[Perturbation, ...]:
-    """Those that only form other batches or round logits, as `made` gives them; `others` is why not the rest."""
+    """Those that only form other batches or round logits, built by `made`; `others` is the reason for omitting the
+    rest."""
     kinds: dict[str, type[ResidentEngine]] = {
         "batch-of-one": OneByOne,
         "another-batch": InOtherCompany,
@@ -78,9 +79,9 @@ def of_batches(
 
 
 class LeftPadded(ResidentEngine):
-    """Rows end together; what stands before them is masked, and positions count from their first token.
+    """Rows end together; their padding is masked, and positions count from their first token.
 
-    DeltaNet layers multiply masked inputs by zero, as transformers' own generation does; their states stay empty.
+    DeltaNet layers multiply masked inputs by zero, as in transformers' own generation; their states stay empty.
     """
 
     @torch.inference_mode()
@@ -104,7 +105,7 @@ class LeftPadded(ResidentEngine):
 
 
 class OneByOne(ResidentEngine):
-    """Every request is a batch of its own."""
+    """Every request is a separate batch."""
 
     def _score_batches(self, requests: list[ScoreRequest]) -> Iterator[list[ScoreRequest]]:
         for batch in super()._score_batches(requests):
@@ -112,7 +113,7 @@ class OneByOne(ResidentEngine):
 
 
 class InOtherCompany(ResidentEngine):
-    """Batches of half the size, of requests as unlike in length as they come (by content, not by length)."""
+    """Batches of half the size, of requests with mixed lengths (ordered by content, not by length)."""
 
     def _score_batches(self, requests: list[ScoreRequest]) -> Iterator[list[ScoreRequest]]:
         def is_full(batch: list[ScoreRequest], request: ScoreRequest) -> bool:
@@ -123,7 +124,7 @@ class InOtherCompany(ResidentEngine):
 
 
 class Decoded(ResidentEngine):
-    """Teacher-forced one token at a time through the cache, as in generation: decode kernels instead of prefill's."""
+    """Teacher-forced one token at a time through the cache, as in generation: decode instead of prefill kernels."""
 
     def _score_batches(self, requests: list[ScoreRequest]) -> Iterator[list[ScoreRequest]]:
         return batches_by_length(requests, DECODED_ROWS * SCORE_BATCH_TOKENS, DECODED_ROWS)
@@ -143,14 +144,14 @@ class Decoded(ResidentEngine):
 
 
 class RoundedLogits(ResidentEngine):
-    """Logits in BF16, as most engines keep them."""
+    """Logits in BF16, as in most engines."""
 
     def logits(self, hidden_states: torch.Tensor) -> torch.Tensor:
         return rounded(super().logits(hidden_states))
 
 
 class OtherKernels(ResidentEngine):
-    """Attention and experts by transformers' plain implementations, which multiply and add in another order."""
+    """Attention and experts by transformers' plain implementations, with a different order of operations."""
 
     def _score_batch(self, batch: Sequence[ScoreRequest]) -> list[Scored]:
         with _plain_kernels(self._model), plain_layers():
@@ -188,7 +189,7 @@ def _on(engine: ResidentEngine, device: str) -> ResidentEngine:
 class OnGPU(ResidentEngine):
     """A model of the CPU, scored by a copy on the GPU in a forked process.
 
-    This process stays without CUDA: with it, it could compute no batch in forked workers any more.
+    This process stays without CUDA, which would prevent forked workers.
     """
 
     def score(self, requests: Sequence[ScoreRequest], known: Collection[str] = ()) -> Iterator[Scored]:

@@ -1,4 +1,4 @@
-"""A transformers model that is resident on one device, as an engine: batches, passes over the model, answers."""
+"""A transformers model on one device, as an engine: batches, passes over the model, answers."""
 
 import multiprocessing
 from collections import deque
@@ -65,7 +65,7 @@ FORKED_WEIGHT_BYTES = 2**30
 
 GIB = 2**30
 UNLIMITED = 2**40
-"""The context, in tokens, of a model whose config names none."""
+"""The context, in tokens, of a model whose config has none."""
 
 NOT_RECORDED_SAID = "Decoding steps could not be recorded on this GPU; each takes several times as long"
 OUT_OF_MEMORY_SAID = "A batch ran out of memory; it is computed in parts, and so are others that do."
@@ -86,7 +86,7 @@ class ResidentEngine(BatchedEngine):
         self.tokenizer = tokenizer
         self.identity = identity
         self.device: torch.device = next(model.parameters()).device
-        self.deterministic = self.device.type == "cpu"  # sums on a GPU may be taken in another order every time
+        self.deterministic = self.device.type == "cpu"  # the order of sums on a GPU may vary
         self._context_length = int(getattr(model.config, "max_position_embeddings", None) or UNLIMITED)
         self.weight_bytes = weight_bytes(model)
         self._stop_ids = end_ids(getattr(model.generation_config, "eos_token_id", None), tokenizer)
@@ -100,13 +100,13 @@ class ResidentEngine(BatchedEngine):
         elif cpu_products.needed(self.device):
             cpu_products.install()
         self._halvings = 0
-        """How often the passes over the row under way are halved."""
-        self._splits = multiprocessing.Value("q", 0)  # of its workers too
+        """The number of halvings of the current row's passes."""
+        self._splits = multiprocessing.Value("q", 0)  # those of its workers included
         self._written, self._budget = multiprocessing.Value("q", 0), 0
         self._advanced: Advanced = lambda what, done, of: None
 
     draft_head: Any = None
-    """The checkpoint's `DraftHead`, where it ships one."""
+    """The checkpoint's `DraftHead`, if it ships one."""
 
     @property
     def drafts(self) -> bool:  # type: ignore[override]
@@ -131,7 +131,7 @@ class ResidentEngine(BatchedEngine):
         self._advanced = advanced
 
     def _wrote(self, tokens: int = 0) -> None:
-        """So many more tokens are answered of what is asked now, here or in a worker, whose total the others learn."""
+        """Report that many more answered tokens of the current requests, here or in a worker, whose total is shared."""
         with self._written.get_lock():
             self._written.value += tokens
         if self._budget:
@@ -142,7 +142,7 @@ class ResidentEngine(BatchedEngine):
 
     @cached_property
     def plan(self) -> MemoryPlan:
-        """The batches that there is room for, as planned when this was first asked for."""
+        """The batches that fit, as planned at the first call."""
         return plan_memory(self._costs(), self._room(), self._batch_rows)
 
     def batches(self) -> MemoryPlan:
@@ -159,7 +159,7 @@ class ResidentEngine(BatchedEngine):
     def logits(self, hidden_states: torch.Tensor) -> torch.Tensor:
         """Float32 logits [T, V] of final hidden states [T, H] (after the final norm) through this model's own head.
 
-        The head's inputs are quantized first where the branch quantizes them; products accumulate in float32.
+        The head's inputs are quantized first if the branch quantizes them; products accumulate in float32.
         """
         states = hidden_states.to(self.device)
         try:
@@ -184,7 +184,7 @@ class ResidentEngine(BatchedEngine):
         return Divided([*(self._score_batches(usable) if scores else self._answer_batches(usable))], refused)
 
     def computed(self, batches: Sequence[Any]) -> Iterator[list[Any]]:
-        # anew for every call: between two of them, another model may lend this one its parts
+        # again for every call: between two calls, another model may lend this one its parts
         self._last_prefix = LastPrefix(self._model, self._chunk)
         scores = len(batches) > 0 and isinstance(batches[0][0], ScoreRequest)
         self._written.value = 0
@@ -198,7 +198,7 @@ class ResidentEngine(BatchedEngine):
     def _scored_batches(
         self, batches: Iterable[list[ScoreRequest]]
     ) -> Iterator[tuple[list[ScoreRequest], list[Scored] | Exception]]:
-        """Every batch with its results, or what prevented them."""
+        """Every batch with its results, or its error."""
         return self._computed(self._score_batch, batches)
 
     def _computed(
@@ -206,10 +206,10 @@ class ResidentEngine(BatchedEngine):
         call: Callable[[list[RequestT]], list[ResultT]],
         batches: Iterable[list[RequestT]],
     ) -> Iterator[tuple[list[RequestT], list[ResultT] | Exception]]:
-        """`call` of every batch in order, over forked workers where the model is small and runs on a CPU.
+        """`call` of every batch in order, over forked workers if the model is small and runs on a CPU.
 
-        A batch that runs out of memory is computed in parts; what fits in none is an error. On a GPU the next batch is
-        under way before one is handed out, so that the device does not wait for whoever takes it.
+        A batch that runs out of memory is computed in parts; a row that does not fit is an error. On a GPU the next
+        batch is started before one is returned, so that the device does not wait for the caller.
         """
         call = partial(self._in_parts, call)
         workers = self._workers()
@@ -224,7 +224,7 @@ class ResidentEngine(BatchedEngine):
             watch = Stopwatch(self.device)
             try:
                 results: list[ResultT] | Exception = call(batch)
-            except Exception as error:  # as in a worker: it costs this batch, and is reported
+            except Exception as error:  # as in a worker: it fails this batch, and is reported
                 results = error
             watch.stop()
             under_way.append((batch, results, watch))
@@ -239,26 +239,26 @@ class ResidentEngine(BatchedEngine):
 
     @property
     def computes_by_single_threads(self) -> bool:
-        """Whether batches are computed by one thread each, for which there is a process of one on every free core."""
+        """Whether each batch is computed by one thread, with one process on every free core."""
         return self.device.type == "cpu" and self.weight_bytes <= FORKED_WEIGHT_BYTES
 
     def _in_parts(
         self, call: Callable[[list[RequestT]], list[ResultT]], batch: list[RequestT], halvings: int = 0
     ) -> list[ResultT]:
-        """The results of `call` of a batch; where memory runs out, of its halves, and so on down to one row.
+        """The results of `call` of a batch; if memory runs out, of its halves, and so on down to one row.
 
-        A row that is too much alone is computed in passes that are halved. What fits in no way is an error, with the
-        reason. Memory that earlier batches left is given back first: then the whole may fit.
+        A single row that is too large is computed in halved passes. If nothing fits, it is an error with the reason.
+        Memory of earlier batches is released first: then the whole may fit.
 
         Raises:
-            Exception: what `call` raises for other reasons.
+            Exception: other exceptions of `call`.
         """
-        # what the attempt itself takes for steps it would take again
+        # memory that the attempt takes for steps would be taken again
         earlier = self._step_memory is not None and self._step_memory.bytes > 0
         self._halvings = halvings
         try:
             return call(batch)
-        except Exception as error:  # its frames hold tensors, and are let go here
+        except Exception as error:  # its frames hold tensors, which are released here
             if not is_out_of_memory(error):
                 raise
         finally:
@@ -279,11 +279,11 @@ class ResidentEngine(BatchedEngine):
 
     @property
     def splits(self) -> int:
-        """How often a batch or a pass that ran out of memory was made smaller."""
+        """The number of times a batch or a pass that ran out of memory was made smaller."""
         return int(self._splits.value)
 
     def _let_go(self) -> None:
-        """Give back what batches left."""
+        """Release the memory of batches."""
         if self._step_memory is not None and self._step_memory.bytes > 0:
             self._step_memory = StepMemory(self._model)
         self._last_prefix = LastPrefix(self._model, self._chunk)
@@ -293,7 +293,7 @@ class ResidentEngine(BatchedEngine):
         return self.plan.chunk(rows, width, self._halvings)
 
     def _tell(self) -> None:
-        """What a log is to show once: batches in parts, and steps that are slow for no reason that it shows."""
+        """Log once: batches in parts, and the reason for slow steps."""
         if self.splits:
             self.notify_once(OUT_OF_MEMORY_SAID)
         reason = None if self._step_memory is None else self._step_memory.not_recorded
@@ -301,7 +301,7 @@ class ResidentEngine(BatchedEngine):
             self.notify_once(f"{NOT_RECORDED_SAID}: {' '.join(reason.split())[:200]}")
 
     def _separate(self, requests: Sequence[RequestT]) -> Sequence[RequestT]:
-        """The requests without what they share, where the model cannot go on from it."""
+        """The requests without their shared prefix, if the model cannot continue from it."""
         return requests if self.abilities.shares else [replace(request, shared=0) for request in requests]
 
     def _unusable(self, request: Request) -> str | None:
@@ -348,10 +348,10 @@ class ResidentEngine(BatchedEngine):
         width = len(prefix) + longest
         held = self.plan.answering_bytes(len(batch), width, max(budgets))
         chunk = self.plan.chunk(len(batch), width, self._halvings, held)
-        if chunk < longest and longest - shortest > MAX_SPREAD:  # what is read in several passes is not padded
+        if chunk < longest and longest - shortest > MAX_SPREAD:  # prompts read in several passes are not padded
             middle = (len(batch) + 1) // 2
             return [*self._generate_batch(batch[:middle]), *self._generate_batch(batch[middle:])]
-        # of each prompt's last tokens some are left, which its answer goes on from
+        # some of each prompt's last tokens remain, from which its answer continues
         ahead = (shortest - 1) // CHUNK_TOKENS * CHUNK_TOKENS
         if chunk < longest and ahead:
             ids = torch.tensor([prompt[:ahead] for prompt in prompts], device=self.device)
@@ -379,7 +379,7 @@ def drafted(
 
 
 def workers_of(device: torch.device, weight_bytes: int) -> int:
-    """The processes that compute batches of a model side by side."""
+    """The number of processes that compute a model's batches concurrently."""
     return usable_workers() if device.type == "cpu" and weight_bytes <= FORKED_WEIGHT_BYTES else 1
 
 
@@ -392,7 +392,7 @@ def right_padded(batch: Sequence[ScoreRequest]) -> torch.Tensor:
 
 
 def _sampler_of(request: GenerationRequest) -> Sampler | None:
-    """None where it is answered greedily."""
+    """None for a greedy answer."""
     if request.temperature <= 0:
         return None
     return Sampler(

@@ -5,10 +5,10 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 RETRY_DELAYS_SECONDS = (0.5, 2.0)
-"""How long to wait before errored requests are made again, and once more."""
+"""Seconds before errored requests are made again, the first and second time."""
 
 Retried = Callable[[int, str], None]
-"""Called with how many requests are made again, and the error of one."""
+"""Called with the number of repeated requests, and the error of one."""
 
 pause = time.sleep
 
@@ -16,10 +16,9 @@ pause = time.sleep
 def with_retry(
     call: Callable[[Sequence[Any]], Iterator[Any]], requests: Sequence[Any], retried: Retried | None = None
 ) -> Iterator[Any]:
-    """Results of `call`; errored ones are asked for again after each of `RETRY_DELAYS_SECONDS`, then the error stands.
+    """Results of `call`; errored ones are requested again after each of `RETRY_DELAYS_SECONDS`, then they are final.
 
-    What no second asking would change (a request that does not fit the context) is not asked for again. `retried` is
-    called before each further asking.
+    Permanent errors (a request that does not fit the context) are not repeated. `retried` is called before each retry.
     """
     for delay in (*RETRY_DELAYS_SECONDS, None):
         again, why = [], ""

@@ -15,10 +15,11 @@ _MIX = (0xBF58476D1CE4E5B9 - (1 << 64), 0x94D049BB133111EB - (1 << 64))
 
 
 class Sampler:
-    """How one request samples, and its own stream of random numbers, by token.
+    """The sampling of one request, with its own stream of random numbers, by token.
 
-    The stream is made from the request's seed and key, so the same request draws the same numbers in every batch and on
-    every device. `top_k` 0 keeps every token. `presence_penalty` is taken from the logit of each token answered before.
+    The stream depends on the request's seed and key, so the same request draws the same numbers in every batch and on
+    every device. `top_k` 0 keeps every token. `presence_penalty` is subtracted from the logit of each token answered
+    before.
     """
 
     def __init__(
@@ -45,7 +46,7 @@ class Sampler:
         return self._random.random()
 
     def took(self, token: int) -> None:
-        """That token was answered at this step."""
+        """Record the token answered at this step."""
         self.step += 1
         if self.presence_penalty:
             self.answered.add(token)
@@ -55,12 +56,11 @@ def sample(logits: Tensor, samplers: Sequence[Sampler]) -> Tensor:
     """One token id per row of `logits` [R, V], each by its own sampler: int64 [R].
 
     Nucleus sampling (Holtzman et al. 2020, arXiv 1904.09751, section 3.1): of the temperature-scaled distribution the
-    fewest likeliest tokens that together hold `top_p` are kept, `top_k` at most, and one of them is taken as the row's
-    coupling says. Equally likely tokens are ranked by id. Penalties come before the temperature, `top_k` before
-    `top_p`, as serving engines have it.
+    fewest most likely tokens that together hold `top_p` are kept, at most `top_k`, and the row's coupling takes one of
+    them. Ties are ranked by id. Penalties come before the temperature, `top_k` before `top_p`, as in serving engines.
 
     Raises:
-        ValueError: logits from which no distribution follows (NaN, or infinity upwards).
+        ValueError: the logits do not define a distribution (NaN or +inf).
     """
     vocabulary = logits.shape[-1]
     sizes = [min(sampler.top_k or vocabulary, vocabulary) for sampler in samplers]
@@ -80,7 +80,7 @@ def sample(logits: Tensor, samplers: Sequence[Sampler]) -> Tensor:
         width = min(width, vocabulary)
         probabilities, ids, complete = _ranked(likely, logits if by_logit else likely, sizes, top_p, width)
         tokens = _drawn(probabilities, ids, top_p, drawn, samplers)
-        # a GPU is waited for here, and for how wide a nucleus is of which more than `RANKED_AT_FIRST` are ranked
+        # waits for the GPU here, and for the width of a nucleus with more than `RANKED_AT_FIRST` tokens
         told = torch.stack([probabilities[:, 0].isfinite(), complete.squeeze(-1)]).tolist()
         if not all(told[0]):
             raise ValueError("the logits are not finite")
@@ -90,16 +90,16 @@ def sample(logits: Tensor, samplers: Sequence[Sampler]) -> Tensor:
 
 
 RANKED_AT_FIRST = 256
-"""So many of the likeliest tokens hold nearly every nucleus; to sort all 248,320 takes several times as long."""
+"""This many most likely tokens contain nearly every nucleus; sorting all 248,320 takes several times as long."""
 
 
 def _ranked(
     likely: Tensor, order: Tensor, sizes: Sequence[int], top_p: Tensor, width: int
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """The `width` likeliest tokens of every row and their shares of its `sizes` likeliest, in order: float64 and int64
-    [R, W]; and whether they are all of its nucleus, bool [R, 1].
+    """The `width` most likely tokens of every row and their shares of its `sizes` most likely, in order: float64 and
+    int64 [R, W]; and whether they are all of its nucleus, bool [R, 1].
 
-    Equally likely tokens are ranked by id, also where W ends. What is `likely` [R, V] grows with `order` [R, V].
+    Ties are ranked by id, also at the end of W. `likely` [R, V] grows with `order` [R, V].
     """
     vocabulary = likely.shape[-1]
     if width == vocabulary:
@@ -121,13 +121,13 @@ def _ranked(
         complete = (within <= width) | (shares[:, :width].sum(-1, keepdim=True) >= top_p)
     if width == vocabulary:
         return shares, ids, torch.ones_like(complete)
-    # a token that is as likely as the one after the last might have a lower id
+    # a token as likely as the one after the last might have a lower id
     complete = complete & (ranked[:, width - 1 : width] > ranked[:, width:])
     return shares[:, :width], ids[:, :width], complete
 
 
 def _drawn(probabilities: Tensor, ids: Tensor, top_p: Tensor, uniform: Tensor, samplers: Sequence[Sampler]) -> Tensor:
-    """One of each row's ranked tokens [R, W], as its coupling says: int64 [R]."""
+    """One of each row's ranked tokens [R, W], by its coupling: int64 [R]."""
     before = torch.nn.functional.pad(probabilities.cumsum(-1)[:, :-1], (1, 0))
     kept = (before < top_p) & (probabilities > 0)
     noisy = [row for row, sampler in enumerate(samplers) if sampler.coupling == "gumbel"]
@@ -144,7 +144,7 @@ def _drawn(probabilities: Tensor, ids: Tensor, top_p: Tensor, uniform: Tensor, s
 def gumbel_noise(ids: Tensor, samplers: Sequence[Sampler]) -> Tensor:
     """Standard Gumbel noise of the tokens `ids` [R, K] at each row's own place in its stream: float64 [R, K].
 
-    Integer hashing alone decides, so that the numbers are the same on every device.
+    Only integer hashing is used, so the numbers are the same on every device.
     """
 
     stream, step = _columns(
@@ -169,7 +169,7 @@ def _shifted(values: Tensor, by: int) -> Tensor:
 
 
 def _columns(device: torch.device, dtype: torch.dtype, *values: Sequence[float]) -> tuple[Tensor, ...]:
-    """Numbers of every row [R, 1] on the device, in one copy that nobody waits for."""
+    """Numbers of every row [R, 1] on the device, in one asynchronous copy."""
     there = torch.tensor(values, dtype=dtype)
     if device.type == "cuda":
         there = there.pin_memory().to(device, non_blocking=True)
@@ -177,7 +177,7 @@ def _columns(device: torch.device, dtype: torch.dtype, *values: Sequence[float])
 
 
 def _penalized(logits: Tensor, samplers: Sequence[Sampler]) -> tuple[Tensor, bool]:
-    """Logits in float64 after penalties, and whether they are all in the order that they had."""
+    """Logits in float64 after penalties, and whether their order is unchanged."""
     penalized = logits.double()
     penalties = [(row, sampler) for row, sampler in enumerate(samplers) if sampler.answered]
     for row, sampler in penalties:
@@ -186,15 +186,15 @@ def _penalized(logits: Tensor, samplers: Sequence[Sampler]) -> tuple[Tensor, boo
 
 
 def _ranks_by_inverse_cdf(probabilities: Tensor, kept: Tensor, uniform: Tensor) -> Tensor:
-    """Where in the sorted nucleus each row's `uniform` number [R, 1] falls: int64 [R, 1]."""
+    """The position of each row's `uniform` number [R, 1] in the sorted nucleus: int64 [R, 1]."""
     cumulative = (probabilities * kept).cumsum(-1)
     rank = torch.searchsorted(cumulative, uniform * cumulative[:, -1:], right=True)
-    # rounding may take the target up to the whole mass, past which there is no token; of NaN none is kept
+    # rounding may raise the target to the whole mass, past which there is no token; NaN keeps none
     return rank.minimum(kept.sum(-1, keepdim=True) - 1).clamp(min=0)
 
 
 def _ranks_by_gumbel(probabilities: Tensor, ids: Tensor, kept: Tensor, samplers: Sequence[Sampler]) -> Tensor:
-    """Where in the sorted nucleus each row's noise is greatest: int64 [R, 1]."""
+    """The position of each row's largest noise in the sorted nucleus: int64 [R, 1]."""
     width = kept.shape[-1]
     if width > RANKED_AT_FIRST:  # nothing beyond the widest nucleus can win
         width = max(1, int(kept.sum(-1).max()))

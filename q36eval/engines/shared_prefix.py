@@ -1,12 +1,12 @@
-"""Long rows read in several passes; a prefix that many rows share, computed once and lent to every row of a batch.
+"""Long rows read in several passes; a prefix shared by many rows, computed once and lent to every row of a batch.
 
-A pass goes on from what the layers remember of those before, and ends with a whole chunk of Gated DeltaNet, so that the
-chunks of the next one are where they were. Keys and values are read from a cache instead of from the pass itself, under
-a mask: sums of another order, and so are the last digits.
+A pass continues from the caches of earlier ones, and ends with a whole chunk of Gated DeltaNet, so that later chunks
+stay aligned. Keys and values are read from a cache instead of from the pass itself, under a mask: the order of sums
+differs, and so do the last digits.
 
-Attention layers remember keys and values (as a KV cache holds them: quantized where the deployment's is), Gated
-DeltaNet layers a recurrent state and the last inputs of their convolution. Rows that are scored only read
-these; rows that are continued token by token have copies of their own.
+Attention layers cache keys and values (like a KV cache: quantized if the deployment's is), Gated DeltaNet layers a
+recurrent state and the last inputs of their convolution. Scored rows only read these; rows continued token by token
+have copies.
 """
 
 import copy
@@ -22,13 +22,13 @@ from q36eval.engines.base import GenerationRequest, Scored, ScoreRequest
 from q36eval.engines.batches import MAX_SPREAD, prefix_of
 
 Chunk = Callable[[int, int], int]
-"""Of so many rows of so many tokens, the tokens of each that go through the model at a time."""
+"""For numbers of rows and of tokens per row: the tokens per row that go through the model at a time."""
 
 
 def spans(width: int, chunk: int) -> Iterator[slice]:
     """The columns of each pass over `width` columns, `chunk` at a time.
 
-    A last one alone goes with those before it: transformers takes one token for a step of decoding, by other kernels.
+    A single last column joins the pass before it: transformers treats one token as a decoding step, with other kernels.
     """
     begin = 0
     while begin < width:
@@ -40,7 +40,7 @@ def spans(width: int, chunk: int) -> Iterator[slice]:
 def read(model: Any, ids: Tensor, chunk: int, cache: Any = None) -> Tensor:
     """Final hidden states [R, W, H] of the token ids [R, W], whose rows begin together.
 
-    `cache` remembers what stands before them, and then them too; without one nothing stands before them.
+    `cache` holds the tokens before them, and then these, too; without one nothing precedes them.
     """
     if cache is None and chunk >= ids.shape[1]:
         states: Tensor = base_of(model)(input_ids=ids, use_cache=False).last_hidden_state
@@ -49,7 +49,7 @@ def read(model: Any, ids: Tensor, chunk: int, cache: Any = None) -> Tensor:
 
 
 def remember(model: Any, ids: Tensor, chunk: int, cache: Any = None) -> Any:
-    """As `read`; returns what the layers remember of it all, for whoever goes on from there."""
+    """As `read`; returns the layers' caches, for continuations."""
     cache = DynamicCache(config=model.config) if cache is None else cache
     for _ in _passes(model, ids, chunk, cache):
         pass
@@ -63,16 +63,16 @@ def _passes(model: Any, ids: Tensor, chunk: int, cache: Any) -> Iterator[Tensor]
 
 
 def can_be_lent(model: Any) -> bool:
-    """Whether what every layer of a model remembers is the same for whatever follows: a sliding window moves on."""
+    """Whether the cache of every layer is independent of later tokens: a sliding window is not."""
     layers = DynamicCache(config=model.config).layers
     return all(type(layer) in (DynamicLayer, LinearAttentionLayer) for layer in layers)
 
 
 class LastPrefix:
-    """What a model remembers of the prefix that was read last.
+    """A model's cache of the prefix that was read last.
 
-    Batches that share a prefix follow one another, so a process computes each prefix once. A model whose modules are
-    exchanged needs another one of these.
+    Batches that share a prefix are consecutive, so a process computes each prefix once. A model with exchanged modules
+    needs a new object.
     """
 
     def __init__(self, model: Any, chunk: Chunk = lambda rows, width: width) -> None:
@@ -85,12 +85,12 @@ class LastPrefix:
         return Cache(layers=[lent(layer, rows) for layer in self._remembered(tokens)])
 
     def own_cache(self, tokens: tuple[int, ...], rows: int) -> Cache:
-        """A cache as if `tokens` had just been read in each of `rows` rows, which these may change."""
+        """A cache as if `tokens` had just been read in each of `rows` rows, which may be modified."""
         return Cache(layers=[_copied(layer, rows) for layer in self._remembered(tokens)])
 
     def _remembered(self, tokens: tuple[int, ...]) -> list[Any]:
         if tokens != self._tokens:
-            self._tokens, self._layers = (), []  # before the next one takes its place
+            self._tokens, self._layers = (), []  # freed before the next one replaces it
             ids = torch.tensor([tokens], device=next(self._model.parameters()).device)
             self._layers = remember(self._model, ids, self._chunk(1, len(tokens))).layers
             self._tokens = tokens
@@ -98,24 +98,24 @@ class LastPrefix:
 
 
 def common_prefix(batch: Sequence[ScoreRequest | GenerationRequest]) -> tuple[int, ...]:
-    """The prefix that all requests of a batch say they share; empty where they share none or not the same one."""
+    """The prefix that all requests of a batch declare as shared; empty without a common one."""
     first = prefix_of(batch[0])
     return first if len(batch) > 1 and all(prefix_of(request) == first for request in batch[1:]) else ()
 
 
 def prefix_answered_after(batch: Sequence[GenerationRequest]) -> tuple[int, ...]:
-    """`common_prefix`, where the prompts of a batch are of nearly one length: they are not padded after it."""
+    """`common_prefix`, if the prompts of a batch have nearly equal lengths: they are not padded after it."""
     lengths = [len(request.token_ids) for request in batch]
     return common_prefix(batch) if max(lengths) - min(lengths) <= MAX_SPREAD else ()
 
 
 def rest_of(prefix: tuple[int, ...], batch: Sequence[ScoreRequest]) -> Tensor:
-    """What of every request is computed after `prefix`: token ids [R, W], right-padded.
+    """The part of every request that is computed after `prefix`: token ids [R, W], right-padded.
 
-    The last token of a request predicts nothing that is wanted and is left out.
+    The last token of a request predicts nothing requested and is left out.
     """
     rest = [request.token_ids[len(prefix) : -1] for request in batch]
-    # transformers takes one new token for a step of decoding, with other kernels, and writes to the lent states
+    # transformers treats one new token as a decoding step, with other kernels, and writes to the lent states
     width = max(2, *(len(tokens) for tokens in rest))
     ids = torch.zeros(len(batch), width, dtype=torch.long)
     for row, tokens in enumerate(rest):
@@ -132,18 +132,18 @@ def scored_after(prefix: tuple[int, ...], batch: Sequence[ScoreRequest], hidden:
 
 
 def score_after(model: Any, prefix: tuple[int, ...], batch: Sequence[ScoreRequest], last: LastPrefix) -> list[Scored]:
-    """`Engine.score` of a batch whose requests all begin with `prefix`: only what follows it is computed."""
+    """`Engine.score` of a batch whose requests all begin with `prefix`: only the rest is computed."""
     ids = rest_of(prefix, batch).to(next(model.parameters()).device)
     return scored_after(prefix, batch, read(model, ids, ids.shape[1], last.cache(prefix, len(batch))))
 
 
 def lent(layer: Any, rows: int) -> Any:
-    """A layer's memory of one row as that of `rows` rows, without copying it."""
+    """A layer's cache of one row as that of `rows` rows, without copying it."""
     return _LentStates(layer, rows) if isinstance(layer, LinearAttentionLayer) else _LentKeys(layer, rows)
 
 
 def _copied(layer: Any, rows: int) -> Any:
-    """A layer's memory of one row, once for each of `rows` rows."""
+    """A layer's cache of one row, copied for each of `rows` rows."""
     copied = copy.copy(layer)
     for name, states in vars(layer).items():
         if isinstance(states, dict):
@@ -153,7 +153,7 @@ def _copied(layer: Any, rows: int) -> Any:
 
 
 class _LentKeys(DynamicLayer):  # type: ignore[misc]  # transformers has no types
-    """Keys and values [rows, heads, T, D] of a prefix, to which a pass adds its own for itself."""
+    """Keys and values [rows, heads, T, D] of a prefix, to which each pass adds its own."""
 
     def __init__(self, layer: Any, rows: int) -> None:
         super().__init__()
@@ -169,7 +169,7 @@ class _LentStates(LinearAttentionLayer):  # type: ignore[misc]
     """Recurrent and convolution states of a prefix, as the start of every row."""
 
     reads_only = True
-    """What goes on from here in several passes needs states of its own."""
+    """A continuation in several passes needs its own states."""
 
     def __init__(self, layer: Any, rows: int) -> None:
         super().__init__(number_of_states=layer.number_of_states)

@@ -1,4 +1,4 @@
-"""What the options of workers may be, and what each takes of a machine. Free of torch and of Ray."""
+"""The valid options of workers, and the resources of each. Does not import torch or Ray."""
 
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -8,12 +8,12 @@ from q36eval.errors import UsageError
 
 EXTRA = 'pip install "q36eval[ray]"'
 PARALLEL = ("tensor_parallel_size", "pipeline_parallel_size")
-"""Arguments of an engine that say over how many GPUs it spreads one model."""
+"""Engine arguments for the number of GPUs of one model."""
 
 
 @dataclass(frozen=True)
 class Place:
-    """Where workers run: so many, each on so many GPUs (0: on a core), in a cluster or (None) on this machine."""
+    """The placement of workers: their number, GPUs each (0: on a core), in a cluster or (None) on this machine."""
 
     workers: int
     gpus: int
@@ -21,7 +21,7 @@ class Place:
 
     @classmethod
     def of(cls, options: EngineOptions) -> "Place":
-        """As options say that were checked."""
+        """From validated options."""
         assert options.workers is not None, "asked where there are workers"
         return cls(options.workers, 0 if options.device == "cpu" else gpus_of(options), options.ray)
 
@@ -32,7 +32,7 @@ class Place:
 
 
 def check(options: EngineOptions) -> None:
-    """Refuse what workers cannot have.
+    """Refuse invalid options of workers.
 
     Raises:
         UsageError: a cluster without a number of workers, a client's address, a GPU by its number, layers one at a
@@ -67,7 +67,7 @@ def check(options: EngineOptions) -> None:
 
 
 def gpus_of(options: EngineOptions) -> int:
-    """How many GPUs one replica of the engine spreads its model over, as its arguments say."""
+    """The number of GPUs of one replica of the engine, from its arguments."""
     count = 1
     for argument in options.engine_arguments:
         name, _, value = argument.partition("=")

@@ -1,6 +1,6 @@
-"""The engine `openai`: a served model that answers over HTTP in the OpenAI API's shape, whatever program serves it.
+"""The engine `openai`: a served model behind the OpenAI API over HTTP, for any serving program.
 
-`client` asks, waits and asks again; `answers` holds every answer to what was asked; `flavour` tells which program
-answers; `capabilities` tries what it can do; `deployment` is one server as it was opened; `in_flight` keeps so many
-requests under way; `engine` is the engine.
+`client` sends requests, with waits and retries; `answers` validates every answer against its request; `flavour` detects
+the program; `capabilities` tests its abilities; `deployment` is one opened server; `concurrency` limits concurrent
+requests; `engine` is the engine.
 """

@@ -1,6 +1,6 @@
-"""What servers answer, held to what was asked of them: whose it is, how many, of which tokens, a distribution or not.
+"""Validation of servers' answers against their requests: prompt, count, tokens, and valid distributions.
 
-Whatever does not fit is a `MalformedError`, and is asked for again; the words say what was wrong.
+Any mismatch is a `MalformedError`, and the request is repeated; the message describes the mismatch.
 """
 
 import math
@@ -15,31 +15,31 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 from q36eval.engines.openai.client import MalformedError
 
 IMPOSSIBLE = -9999.0
-"""What vLLM writes for a log-probability of minus infinity, which JSON has not."""
+"""vLLM's value for a log-probability of minus infinity, which JSON cannot represent."""
 MASS_TOLERANCE = 1e-3
-"""By how much the probabilities of a whole vocabulary may miss 1: a server's float32, or bfloat16 logits, miss less."""
+"""Tolerance for the sum of probabilities over a vocabulary: a server's float32 or bfloat16 logits deviate less."""
 TIED_NATS = 1e-2
-"""By how much the token that a greedy answer takes may be less likely than the likeliest: BF16 rounds near ties."""
+"""The chosen token of a greedy answer may be this much less likely than the most likely one: BF16 rounds near ties."""
 ALIGNED_NATS = 0.25
-"""By how much the same server's two computations of one position may differ at tokens that it holds likely; positions
-that are shifted by one differ by several nats."""
+"""The maximum difference of a server's two computations of one position at its likely tokens; positions shifted by one
+differ by several nats."""
 TOKEN_ID = "token_id:"
 
 
 class Answered(BaseModel):
-    """Fields that are not read may be there: servers add some with every version."""
+    """Extra fields are allowed: servers add some with every version."""
 
     model_config = ConfigDict(extra="ignore", frozen=True)
 
 
 class Details(Answered):
-    """How much of a prompt was found in the prefix cache."""
+    """The part of a prompt found in the prefix cache."""
 
     cached_tokens: int | None = None
 
 
 class Usage(Answered):
-    """Tokens as the server counts them."""
+    """Token counts by the server."""
 
     prompt_tokens: int = Field(ge=0)
     completion_tokens: int = Field(default=0, ge=0)
@@ -47,7 +47,7 @@ class Usage(Answered):
 
 
 class TokenLogprob(Answered):
-    """A token and its log-probability, as llama.cpp gives them, by its id."""
+    """A token and its log-probability by id, as in llama.cpp."""
 
     id: int
     logprob: float
@@ -55,14 +55,14 @@ class TokenLogprob(Answered):
 
 
 class TopLogprobs(Answered):
-    """Of generated tokens the likeliest ones at each place: `top_logprobs` of vLLM, `content` of llama.cpp."""
+    """For generated tokens the most likely ones at each place: `top_logprobs` of vLLM, `content` of llama.cpp."""
 
     top_logprobs: list[dict[str, float]] | None = None
     content: list[TokenLogprob] | None = None
 
     @property
     def rows(self) -> list[dict[str, float]] | None:
-        """At each place log-probabilities by the token's name, as vLLM writes ids."""
+        """Log-probabilities at each place, by the token's name in vLLM's form of ids."""
         if self.content is None:
             return self.top_logprobs
         return [{f"{TOKEN_ID}{each.id}": each.logprob for each in place.top_logprobs} for place in self.content]
@@ -81,14 +81,14 @@ class Choice(Answered):
 
     @property
     def generated(self) -> list[int] | None:
-        """Ids of the tokens that were generated: the server's own, or those that stand with their log-probabilities."""
+        """Ids of the generated tokens: the server's own, or those of their log-probabilities."""
         if self.token_ids is not None or self.logprobs is None or self.logprobs.content is None:
             return self.token_ids
         return [place.id for place in self.logprobs.content]
 
 
 class Completions(Answered):
-    """The answer of `/v1/completions` to a list of prompts, a choice each."""
+    """The answer of `/v1/completions` to a list of prompts, one choice each."""
 
     id: str
     model: str
@@ -104,12 +104,12 @@ class Completion(Completions):
 
     @property
     def choice(self) -> Choice:
-        """The only one."""
+        """The only choice."""
         return self.choices[0]
 
 
 class Model(Answered):
-    """An entry of `/v1/models`. llama.cpp tells the context of one of its slots as `meta.n_ctx`."""
+    """An entry of `/v1/models`. llama.cpp reports the context of one of its slots as `meta.n_ctx`."""
 
     id: str
     root: str | None = None
@@ -144,7 +144,7 @@ def read_as(kind: type[AnswerT], content: Any) -> AnswerT:
     """The JSON as that answer.
 
     Raises:
-        MalformedError: it is none; names the first field.
+        MalformedError: it is not; names the first wrong field.
     """
     try:
         return kind.model_validate(content)
@@ -155,10 +155,10 @@ def read_as(kind: type[AnswerT], content: Any) -> AnswerT:
 
 
 def completion_of(content: Any, prompt: Sequence[int], *, echoes_ids: bool, counts: bool) -> Completion:
-    """An answer to `prompt`: its ids where the server returns them, as many tokens where it counts them.
+    """An answer to `prompt`, validated: the prompt's ids if the server returns them, and its token count if any.
 
     Raises:
-        MalformedError: it is an answer to another prompt, or none.
+        MalformedError: it answers another prompt, or is invalid.
     """
     answer = read_as(Completion, content)
     if answer.choice.index != 0:
@@ -177,10 +177,10 @@ def completion_of(content: Any, prompt: Sequence[int], *, echoes_ids: bool, coun
 
 
 def completions_of(content: Any, prompts: Sequence[Sequence[int]]) -> list[Completion]:
-    """The answers to `prompts` that were asked in one request, in their order, each held to its own prompt's ids.
+    """The answers to `prompts` of one request, in their order, each validated against its own prompt's ids.
 
     Raises:
-        MalformedError: one is missing, there twice, or an answer to another prompt.
+        MalformedError: one is missing, duplicated, or answers another prompt.
     """
     answer = read_as(Completions, content)
     choices = sorted(answer.choices, key=lambda choice: choice.index)
@@ -202,7 +202,7 @@ def prompt_rows(
     """The rows that predict `prompt[first:]` from `prompt_logprobs`, as `packed_row` has them: float32 [T, W].
 
     Raises:
-        MalformedError: there are fewer positions, other tokens, or no distributions.
+        MalformedError: positions are missing, tokens differ, or the values are not distributions.
     """
     entries = answer.choice.prompt_logprobs
     if not isinstance(entries, list) or len(entries) != len(prompt):
@@ -226,10 +226,10 @@ def prompt_rows(
 def next_row(answer: Completion, vocabulary: int, top_k: int | None) -> torch.Tensor:
     """The row that predicts the first generated token, from `logprobs`: float32 [W], as `packed_row` has it.
 
-    Of a greedy answer the token that came is the likeliest of its row: else the row is another position's.
+    In a greedy answer the generated token is the most likely of its row: else the row is another position's.
 
     Raises:
-        MalformedError: there is none, it is no distribution, or it is not that of the token that was generated.
+        MalformedError: it is missing, is not a distribution, or does not match the generated token.
     """
     given = answer.choice.logprobs.rows if answer.choice.logprobs is not None else None
     if not given:
@@ -237,7 +237,7 @@ def next_row(answer: Completion, vocabulary: int, top_k: int | None) -> torch.Te
     tokens, values = _tokens_of(given[0], TOKEN_ID, vocabulary), list(given[0].values())
     row = packed_row(tokens, values, vocabulary, top_k)
     generated = answer.choice.generated
-    if generated:  # one that ended the answer may be left out
+    if generated:  # the token that ended the answer may be left out
         known = dict(zip(tokens, values, strict=True))
         if len(generated) != 1 or known.get(generated[0], -math.inf) < max(values) - TIED_NATS:
             raise MalformedError("the log-probabilities of the first token are not those of the token that came")
@@ -246,15 +246,15 @@ def next_row(answer: Completion, vocabulary: int, top_k: int | None) -> torch.Te
 
 @lru_cache(maxsize=4)
 def _names(prefix: str, vocabulary: int) -> dict[str, int]:
-    """Every token by its name in an answer; a row of a whole vocabulary is read by it in a third of the time."""
+    """Every token by its name in an answer; this reads a row of a whole vocabulary in a third of the time."""
     return {f"{prefix}{token}": token for token in range(vocabulary)}
 
 
 def _tokens_of(names: Iterable[str], prefix: str, vocabulary: int) -> list[int]:
-    """The tokens of an answer's names, each of which is another.
+    """The tokens of an answer's names, which must be distinct.
 
     Raises:
-        MalformedError: one is not a token of the vocabulary, by its id.
+        MalformedError: one is not an id of the vocabulary.
     """
     by_name = _names(prefix, vocabulary)
     try:
@@ -266,11 +266,11 @@ def _tokens_of(names: Iterable[str], prefix: str, vocabulary: int) -> list[int]:
 def packed_row(ids: Sequence[int], values: Sequence[float], vocabulary: int, top_k: int | None) -> torch.Tensor:
     """One position's log-probabilities as float32.
 
-    Of the whole vocabulary [V] (`top_k` None); else [2 (K + 1)]: ids of the K likeliest, and of one token more where it
-    is not among them (-1 where it is), then their log-probabilities (NaN where there is none).
+    Of the whole vocabulary [V] (`top_k` None); else [2 (K + 1)]: ids of the K most likely, and of one further token if
+    it is not among them (else -1), then their log-probabilities (NaN for a missing one).
 
     Raises:
-        MalformedError: too few, one twice, one that is no token, or probabilities that add up to something else.
+        MalformedError: too few, a duplicate, an invalid token, or probabilities with a wrong sum.
     """
     tokens, logprobs = np.asarray(ids, dtype=np.int64), np.asarray(values, dtype=np.float64)
     wanted = vocabulary if top_k is None else top_k
@@ -293,9 +293,10 @@ def packed_row(ids: Sequence[int], values: Sequence[float], vocabulary: int, top
 
 
 def spread_rows(packed: torch.Tensor, vocabulary: int) -> torch.Tensor:
-    """Rows [T, V] from packed ones of K tokens [T, 2 (K + 1)]: what remains of the probability is shared equally.
+    """Rows [T, V] from packed ones of K tokens [T, 2 (K + 1)]: the remaining probability is shared equally.
 
-    So a row's listed tokens keep their log-probabilities, and no other token is likelier than the least of the K.
+    So a row's listed tokens keep their log-probabilities, and no other token is more likely than the least likely of
+    the K.
     """
     width = packed.shape[-1] // 2
     ids, values = packed[:, :width].long(), packed[:, width:].double()
@@ -311,14 +312,14 @@ def spread_rows(packed: torch.Tensor, vocabulary: int) -> torch.Tensor:
 
 
 FINISHES: Mapping[str, str] = {"stop": "stop", "eos": "stop", "tool_calls": "stop", "length": "length"}
-"""Ours by the server's; whatever else ended an answer is no end of one."""
+"""Our finish reasons by the server's; any other reason is invalid."""
 
 
 def finished(answer: Completion, budget: int) -> str:
     """Why an answer ended, `stop` or `length`.
 
     Raises:
-        MalformedError: it did not end by itself, or its counts say otherwise.
+        MalformedError: it was aborted, or its counts contradict the reason.
     """
     reason = FINISHES.get(answer.choice.finish_reason or "")
     if reason is None:

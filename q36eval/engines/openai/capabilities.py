@@ -1,7 +1,7 @@
-"""What a served model can do, found out by trying: a server may ignore what it does not know, and answer 200.
+"""The abilities of a served model, found by tests: a server may ignore an unknown field and still answer 200.
 
-Everything that is believed was seen: ids that come back, as many log-probabilities as were requested, a prompt's last
-position equal to what the same server says when it generates there.
+Only observed abilities count: returned ids, the requested number of log-probabilities, and a prompt's last position
+equal to the same server's distribution for generation.
 """
 
 import time
@@ -35,18 +35,18 @@ from q36eval.errors import EngineError, UsageError
 ValueT = TypeVar("ValueT")
 
 TOP_KS = (1024, 256, 128, 64, 50, 40, 20, 10, 5)
-"""How many log-probabilities are requested where the whole vocabulary is refused, until one number is granted."""
+"""Numbers of log-probabilities to request if the whole vocabulary is refused, until one is granted."""
 NATIVE_TOP_KS = (128, 64, 20, 5)
-"""The same of SGLang's own page, which says of no number that it is too large."""
+"""The same for SGLang's own page, which refuses no number as too large."""
 FEW = 5
-"""Tokens of a position that are requested to see whether a server gives few as it gives all."""
+"""Tokens per position for testing whether a server returns few like all."""
 TRIES = 3
-"""Attempts at what a server may not be able to do."""
+"""Attempts at an uncertain ability."""
 LIKELY = -4.0
 SEVERAL = 16
-"""Tokens that are generated to see their log-probabilities: the first is never a draft."""
+"""Number of tokens generated to see their log-probabilities: the first is never a draft."""
 LOOKS, LOOK_SECONDS = 10, 0.2
-"""At counters that are to rise."""
+"""Checks of counters that should rise."""
 
 PROOF_TEXTS = (
     "Obchod Ječmen: cena 1 290 Kč, sleva 15 %. Kolik zaplatím?",
@@ -54,42 +54,43 @@ PROOF_TEXTS = (
     "<tool_call>\n<function=get_price>\n<parameter=item>\ntea\n</parameter>\n</function>\n</tool_call>",
     "<|im_start|>user\nDobrý den! 😀 naïve café — 東京<|im_end|>\n<|im_start|>assistant\n<think>\n\n</think>\n\n",
 )
-"""Texts by which two tokenizers are told apart: numbers, spaces, JSON, tags, special tokens, several scripts."""
+"""Texts that distinguish two tokenizers: numbers, spaces, JSON, tags, special tokens, several scripts."""
 
 
 @dataclass(frozen=True)
 class Capabilities:
-    """What was seen of one served model; `scores` is what it gives of a prompt's tokens: `all`, `top` or `nothing`."""
+    """The observed abilities of one served model; `scores` is its output for a prompt's tokens: `all`, `top` or
+    `nothing`."""
 
     takes_ids: bool
-    """Prompts as token ids; else they are sent as text, and the server's count must be ours."""
+    """Whether prompts may be token ids; else they are sent as text, and the server's token count must equal ours."""
     returns_ids: bool
     counts: bool
     scores: str
     top_k: int | None
     label_first: bool
-    """Whether the prompt's own token comes first in each position, so that a shifted answer is recognised."""
+    """Whether the prompt's own token comes first in each position, so that a shifted answer is detected."""
     gives_few: bool
-    """Whether it gives whole rows, and where fewer tokens are requested those of the same distribution."""
+    """Whether it returns whole rows, and requests for fewer tokens return parts of the same distribution."""
     takes_lists: bool
-    """Whether it answers several prompts in one request, told apart by the ids that come back with each."""
+    """Whether it answers several prompts in one request, distinguished by the ids returned with each."""
     tokenizer: str
-    """How its tokenizer was proven equal: `by ids` or `by counts`."""
+    """The proof that its tokenizer is equal: `by ids` or `by counts`."""
     fingerprint: str | None
     echoed_model: str
-    """The model as answers name it."""
+    """The model's name in answers."""
     names_likeliest: bool = False
-    """Whether log-probabilities come with what is generated, by the tokens' ids, though none of a prompt's own are to
-    be had (llama.cpp), or to be believed (a vLLM that drafts)."""
+    """Whether log-probabilities of generated tokens are returned by id although none of a prompt's own are available
+    (llama.cpp) or trustworthy (a vLLM that drafts)."""
     native: bool = False
-    """Whether a prompt's log-probabilities are had from SGLang's own page."""
+    """Whether SGLang's own page provides a prompt's log-probabilities."""
     why_nothing: str = ""
-    """What the last attempt at a prompt's log-probabilities came to, where none was believed."""
+    """The result of the last attempt at a prompt's log-probabilities, if none was accepted."""
 
 
 def tried(client: Client, server: Server, tokenizer: Any, vocabulary: int, *, briefly: bool = False) -> Capabilities:
-    """What the served model can do; `briefly` in some ten requests, for whoever asks little: of a prompt's
-    log-probabilities then whether `FEW` are given.
+    """The abilities of the served model; `briefly` in about ten requests, for low-volume callers: it then tests only
+    whether `FEW` log-probabilities of a prompt are returned.
 
     Raises:
         UsageError: its tokenizer turns texts into other tokens, or cannot be compared.
@@ -104,7 +105,7 @@ def tried(client: Client, server: Server, tokenizer: Any, vocabulary: int, *, br
             return _scoring_natively(client, prompt, vocabulary, can)
         if server.flavour != VLLM or not can.takes_ids:
             return can
-        if _drafts(client) is not None:  # a prompt's log-probabilities may be another's then: vLLM's issue 53488
+        if _drafts(client) is not None:  # a prompt's log-probabilities may then be another prompt's: vLLM's issue 53488
             return replace(can, names_likeliest=not briefly and _names_its_own(client, server, prompt))
         if briefly:
             return replace(can, **_scoring(client, server, prompt, vocabulary, (FEW,)))
@@ -117,7 +118,7 @@ def tried(client: Client, server: Server, tokenizer: Any, vocabulary: int, *, br
 
 
 def _answering(client: Client, server: Server, tokenizer: Any, prompt: tuple[int, ...]) -> Capabilities:
-    """What it can do without log-probabilities; raises as `tried`."""
+    """Its abilities without log-probabilities; raises as `tried`."""
     takes_ids, answer = _plain(client, server, tokenizer, prompt)
     tokenized = _by_ids(client, server, tokenizer)
     if not tokenized:
@@ -142,7 +143,7 @@ def _answering(client: Client, server: Server, tokenizer: Any, prompt: tuple[int
 def _scoring_all(
     client: Client, server: Server, prompt: tuple[int, ...], vocabulary: int, can: Capabilities
 ) -> Capabilities:
-    """The same with what a vLLM gives of a prompt's tokens."""
+    """The same with vLLM's output for a prompt's tokens."""
     sizes = (None, *(size for size in TOP_KS if size < vocabulary))
     can = replace(can, **_scoring(client, server, prompt, vocabulary, sizes))
     whole, listed = can.scores == "all", can.returns_ids and can.counts
@@ -154,10 +155,10 @@ def _scoring_all(
 
 
 def _scoring_natively(client: Client, prompt: tuple[int, ...], vocabulary: int, can: Capabilities) -> Capabilities:
-    """The same with what SGLang's own page gives of a prompt's tokens.
+    """The same with the output of SGLang's own page for a prompt's tokens.
 
-    Believed is what fits in two ways: the prompt's own tokens stand at their positions, and the last of these is as
-    where the server generates.
+    Two checks must hold: the prompt's own tokens are at their positions, and the last row equals the one for
+    generation.
     """
     address, first = f"{client.address.root}/generate", 1
     for top_k in (size for size in NATIVE_TOP_KS if size < vocabulary):
@@ -176,9 +177,9 @@ def _scoring_natively(client: Client, prompt: tuple[int, ...], vocabulary: int, 
 def body_of(
     server: Server, prompt: "Sequence[int] | Sequence[Sequence[int]] | str", max_tokens: int, **more: Any
 ) -> dict[str, Any]:
-    """A request for one greedy continuation, with everything said that a server would else take from its own defaults.
+    """A request for one greedy continuation, with explicit values for all server defaults.
 
-    What is not of the OpenAI API goes to the programs that know it.
+    Fields outside the OpenAI API go only to programs that know them.
     """
     body: dict[str, Any] = {
         "model": server.model.id,
@@ -212,14 +213,14 @@ def _plain(client: Client, server: Server, tokenizer: Any, prompt: tuple[int, ..
         answer = client.post(address, body_of(server, prompt, 1), read)
     except RefusedError:
         answer = None
-    # a server that takes ids for something else counts other tokens
+    # a server that misinterprets ids counts other tokens
     if answer is not None and (answer.usage is None or answer.usage.prompt_tokens == len(prompt)):
         return True, answer
     return False, client.post(address, body_of(server, tokenizer.decode(list(prompt)), 1), read)
 
 
 def _names_likeliest(client: Client, server: Server, prompt: tuple[int, ...], can: Capabilities) -> bool:
-    """Whether what is generated comes with the likeliest tokens' log-probabilities, the chosen one's among them."""
+    """Whether generated tokens come with the most likely tokens' log-probabilities, the chosen one's included."""
     if not can.takes_ids:
         return False
     try:
@@ -231,10 +232,10 @@ def _names_likeliest(client: Client, server: Server, prompt: tuple[int, ...], ca
 
 
 def _names_its_own(client: Client, server: Server, prompt: tuple[int, ...]) -> bool:
-    """Whether a vLLM gives log-probabilities of what it generates that can be believed: `FEW` at every place, and those
-    of a token that it chose are of the likeliest.
+    """Whether a vLLM's log-probabilities of generated tokens are trustworthy: `FEW` at every place, and the chosen
+    token is among the most likely.
 
-    One that drafts must draft meanwhile too: some did not where they were asked for log-probabilities.
+    A server that drafts must also draft meanwhile: some did not if log-probabilities were requested.
     """
     before = _drafts(client)
     body = body_of(server, prompt[: len(prompt) // 2], SEVERAL, logprobs=FEW, return_tokens_as_token_ids=True)
@@ -247,13 +248,13 @@ def _names_its_own(client: Client, server: Server, prompt: tuple[int, ...]) -> b
         len(row) >= FEW and row.get(f"{TOKEN_ID}{token}", -np.inf) >= max(row.values()) - TIED_NATS
         for token, row in zip(generated, rows, strict=False)
     ]
-    if not fit or len(generated) > len(fit) + 1 or not all(fit):  # one that ended the answer may be left out
+    if not fit or len(generated) > len(fit) + 1 or not all(fit):  # the token that ended the answer may be left out
         return False
     return before is None or _drafted_since(client, before)
 
 
 def _drafted_since(client: Client, before: DraftCounts) -> bool:
-    """Whether the counters rise, which come a moment after an answer."""
+    """Whether the counters rise, which happens shortly after an answer."""
     for _ in range(LOOKS):
         now = _drafts(client)
         if now is not None and now.drafts > before.drafts:
@@ -263,7 +264,7 @@ def _drafted_since(client: Client, before: DraftCounts) -> bool:
 
 
 def _drafts(client: Client) -> DraftCounts | None:
-    """The counters of a server that drafts; None of one that does not, or does not tell."""
+    """The counters of a server that drafts; None if it does not draft or report it."""
     try:
         return draft_counts_of(client.lines(f"{client.address.root}/metrics"))
     except (NoAnswerError, EngineError):
@@ -275,10 +276,10 @@ def _generated_rows(answer: Completion) -> list[dict[str, float]]:
 
 
 def _by_ids(client: Client, server: Server, tokenizer: Any) -> bool:
-    """Whether its tokenizer gives our ids of all proof texts; False where it has no page that tells.
+    """Whether its tokenizer gives our ids for all proof texts; False if it has no page for it.
 
     Raises:
-        UsageError: it gives others.
+        UsageError: the ids differ.
     """
     read = partial(read_as, Tokenized)
     for text in PROOF_TEXTS:
@@ -303,10 +304,10 @@ def _by_ids(client: Client, server: Server, tokenizer: Any) -> bool:
 
 
 def _by_counts(client: Client, server: Server, tokenizer: Any) -> None:
-    """Hold the server's counts of all proof texts to ours.
+    """Compare the server's counts for all proof texts with ours.
 
     Raises:
-        UsageError: it counts others, or does not count.
+        UsageError: the counts differ, or it does not count.
     """
     for text in PROOF_TEXTS:
         ours = len(tokenizer.encode(text, add_special_tokens=False))
@@ -326,8 +327,8 @@ def _by_counts(client: Client, server: Server, tokenizer: Any) -> None:
 def _scoring(
     client: Client, server: Server, prompt: tuple[int, ...], vocabulary: int, sizes: Sequence[int | None]
 ) -> dict[str, Any]:
-    """Fields of `Capabilities`: what it gives of a prompt's tokens, of how many (the first of `sizes` that it grants,
-    None for all), and whether the prompt's own token comes first; or why nothing is believed."""
+    """Fields of `Capabilities`: its output for a prompt's tokens, the number of them (the first of `sizes` that it
+    grants, None for all), and whether the prompt's own token comes first; or why nothing is accepted."""
     why = ""
     for top_k in sizes:
         requested = -1 if top_k is None else top_k
@@ -349,7 +350,7 @@ def _scoring(
 
 
 def _gives_few(client: Client, server: Server, prompt: tuple[int, ...], vocabulary: int) -> bool:
-    """Whether a prompt's rows of a few tokens are the whole ones with the rest left out."""
+    """Whether a prompt's rows of a few tokens are parts of the whole rows."""
     rows = []
     try:
         for requested, top_k in ((FEW, FEW), (-1, None)):
@@ -362,7 +363,7 @@ def _gives_few(client: Client, server: Server, prompt: tuple[int, ...], vocabula
 
 
 def _takes_lists(client: Client, server: Server, prompt: tuple[int, ...], vocabulary: int) -> bool:
-    """Whether a list of two prompts is answered as each of them is alone."""
+    """Whether a list of two prompts is answered like each of them alone."""
     prompts = [prompt[:-1], prompt[:-2]]
     row_of = partial(next_row, vocabulary=vocabulary, top_k=None)
 

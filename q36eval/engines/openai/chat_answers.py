@@ -1,6 +1,6 @@
-"""What `/v1/chat/completions` answers, whole or streamed, in one shape: content, reasoning, calls as clients see them.
+"""The answers of `/v1/chat/completions`, whole or streamed, in one form: content, reasoning, calls as clients see them.
 
-Nothing is mended here: arguments that are no JSON stay the text that they are, content that is null stays null.
+Nothing is repaired here: arguments that are not JSON stay text, and null content stays null.
 """
 
 from collections.abc import Sequence
@@ -28,7 +28,7 @@ class ToolCall(Answered):
 
 
 class Said(Answered):
-    """A message, or streamed what is added to it. Servers call the reasoning by either name."""
+    """A message, or an increment in a stream. Servers use either name for the reasoning."""
 
     content: str | None = None
     reasoning: str | None = None
@@ -47,7 +47,7 @@ class ChatChoice(Answered):
 
 
 class Chat(Answered):
-    """The answer of `/v1/chat/completions`; of a stream one event, where the last may have no choice."""
+    """The answer of `/v1/chat/completions`; for a stream one event; the last may have no choice."""
 
     model: str
     choices: list[ChatChoice] = Field(max_length=1)
@@ -57,10 +57,9 @@ class Chat(Answered):
 
 @dataclass(frozen=True)
 class Message:
-    """A chat answer as a client has it. `calls` are names and the text of their arguments.
+    """A chat answer as a client sees it. `calls` are names and the text of their arguments.
 
-    `token_ids` and `prompt_ids` are what the server says that it generated and was prompted with; None where it does
-    not say.
+    `token_ids` and `prompt_ids` are the server's generated and prompt tokens; None if not reported.
     """
 
     content: str | None
@@ -77,7 +76,7 @@ def message_of(content: Any) -> Message:
     """The message of a whole answer.
 
     Raises:
-        MalformedError: there is none.
+        MalformedError: it has none.
     """
     answer = read_as(Chat, content)
     if not answer.choices or answer.choices[0].message is None:
@@ -90,10 +89,10 @@ def message_of(content: Any) -> Message:
 
 
 def streamed_message(events: Sequence[Any]) -> Message:
-    """The message that a client puts together from a stream, piece by piece as they came.
+    """The message that a client assembles from a stream, piece by piece in order.
 
     Raises:
-        MalformedError: there is no piece of one, or a piece of a call says not of which.
+        MalformedError: the stream has no message, or a piece of a call has no index.
     """
     chunks = [read_as(Chat, event) for event in events]
     pieces = [choice for chunk in chunks for choice in chunk.choices]

@@ -1,6 +1,6 @@
-"""Asks a server over HTTP: timeouts, retries with jitter, budgets. An answer counts once it is read.
+"""Requests to a server over HTTP: timeouts, retries with jitter, budgets. An answer counts once it is read.
 
-What asks again can do no harm: a request changes nothing at the server, and exactly one answer of it is handed out.
+Retries are safe: a request changes nothing at the server, and exactly one answer is returned.
 """
 
 import email.utils
@@ -27,44 +27,44 @@ from q36eval.redaction import redacted
 BASE_URL, API_KEY = "OPENAI_BASE_URL", "OPENAI_API_KEY"
 END_OF_STREAM = "[DONE]"
 API = ("/models", "/completions", "/chat/completions")
-"""What a key is for. A page beside it (counters, a tokenizer) that is kept from us is one that there is not."""
+"""The pages that need a key. Another page (counters, a tokenizer) that is denied counts as missing."""
 SAID_CHARACTERS = 200
-"""Of what a server says of an error, so much is repeated."""
+"""The maximum length of a server's error message that is repeated."""
 
 ValueT = TypeVar("ValueT")
 Read = Callable[[Any], ValueT]
-"""Makes a value of an answer's JSON, or raises `MalformedError`."""
+"""Converts an answer's JSON to a value, or raises `MalformedError`."""
 
 
 class MalformedError(Exception):
-    """An answer that is not one to what was asked: cut, of the wrong length, of other tokens. Asked for again."""
+    """An answer that does not match its request: cut, of the wrong length, of other tokens. The request is repeated."""
 
 
 LEFT_OPEN_SECONDS = 1.0
-"""A connection that was ended between two requests is found so at once; one that ends later was ended in the middle."""
+"""A connection closed between two requests fails immediately; a later failure means it closed during a request."""
 NOT_IMPLEMENTED = 501
-"""What llama-server says of a page that it was not started with; it will not come by asking again."""
+"""llama-server's status for a page that it was started without; a retry does not help."""
 
 
 class RefusedError(Exception):
-    """The server will not do it (status 4xx, or 501: not implemented): asking again would not help."""
+    """The server refuses (status 4xx, or 501: not implemented): a retry would not help."""
 
 
 class NoAnswerError(Exception):
-    """All attempts failed; another time may do better."""
+    """All attempts failed; a later attempt may succeed."""
 
 
 class TooLongError(NoAnswerError):
-    """An answer with more bytes than what was requested can have; asking again would only read them again."""
+    """An answer with more bytes than the request allows; a retry would only read them again."""
 
 
 class _LeftOpenError(Exception):
-    """The server had ended the connection that a request was sent over, as it may between two requests: llama-server
-    does after every hundred."""
+    """The server had closed the connection used for a request, as it may between two requests: llama-server does after
+    every hundred."""
 
 
 class _UnwellError(Exception):
-    """A status that says later: overloaded, restarting, broken. `wait` is what the server wants, in seconds."""
+    """A status for a later retry: overloaded, restarting, broken. `wait` is the server's request, in seconds."""
 
     def __init__(self, text: str, wait: float | None, throttled: bool) -> None:
         super().__init__(text)
@@ -73,7 +73,7 @@ class _UnwellError(Exception):
 
 @dataclass(frozen=True)
 class Address:
-    """Where a server answers; `base` ends in `/v1` as a rule. The key is shown to nobody but the server."""
+    """The address of a server; `base` usually ends in `/v1`. The key is sent only to the server."""
 
     base: str
     key: str | None = field(default=None, repr=False)
@@ -83,7 +83,7 @@ class Address:
         """The address of the option, else of the environment; the key is the environment's.
 
         Raises:
-            UsageError: there is none, it is no http address, or it carries a password.
+            UsageError: it is missing, is not an http address, or contains a password.
         """
         base = (base_url or os.environ.get(BASE_URL, "")).strip().rstrip("/")
         if not base:
@@ -111,42 +111,42 @@ class Address:
 
     @property
     def root(self) -> str:
-        """The address without its version: where a server answers beside the API."""
+        """The address without its version, for pages outside the API."""
         return self.base.removesuffix("/v1")
 
 
 @dataclass(frozen=True)
 class Limits:
-    """How long to wait for what, in seconds, and how often to ask."""
+    """Waiting times, in seconds, and numbers of requests."""
 
     connect: float = 10.0
     silence: float = 600.0
-    """Between two bytes: what is queued at a server is silent until its turn."""
+    """Between two bytes: a queued request is silent until its turn."""
     answer: float = 3600.0
-    """Until an answer is whole, however it drips."""
+    """Until an answer is complete, however slowly it arrives."""
     attempts: int = 6
     first_pause: float = 0.5
     longest_pause: float = 30.0
     longest_wait: float = 300.0
-    """Of what a server asks for with Retry-After."""
+    """Maximum of a server's Retry-After."""
     give_up: float = 600.0
     """Without a single answer."""
     answer_bytes: int = 2**31
-    """Of any answer, however much was requested (`expected_bytes` bounds each by what was)."""
+    """For any answer, whatever was requested (`expected_bytes` bounds each by its request)."""
     spare_requests: int = 1000
-    """In all three times as many requests may be made as answers came, and so many more."""
+    """The total of requests may be three times the answers, plus this many."""
 
 
 PAGE_BYTES = 2**24
-"""Of an answer beside its tokens: a list of models, a page of counters, what an error says."""
+"""For an answer without tokens: a list of models, a page of counters, an error message."""
 TOKEN_BYTES = 2**12
-"""Of a token that is generated: its text, its id, and the event of a stream around it."""
+"""For a generated token: its text, its id, and the event of a stream around it."""
 ENTRY_BYTES = 2**8
-"""Of one log-probability: token, rank, text and number; and of a prompt's id that comes back."""
+"""For one log-probability: token, rank, text and number; and for a returned prompt id."""
 
 
 def expected_bytes(body: Mapping[str, Any] | None, vocabulary: int | None) -> int:
-    """More bytes than the answer to such a request has, by far."""
+    """A generous upper bound on the bytes of the answer to such a request."""
     if body is None:
         return PAGE_BYTES
     if "input_ids" in body:  # SGLang's own scoring
@@ -164,13 +164,13 @@ def expected_bytes(body: Mapping[str, Any] | None, vocabulary: int | None) -> in
 
 
 class Meter(Protocol):
-    """Counts what a server is sent. Whatever it raises ends the request, and is no attempt that failed."""
+    """Counts the requests to a server. Its exceptions end the request, and do not count as failed attempts."""
 
     def before(self, body: Mapping[str, Any] | None) -> None:
-        """An attempt is about to be made with that body; None of a page that is only read."""
+        """Called before an attempt with that body; None for a page that is only read."""
 
     def after(self, status: int, seconds: float, retry_after: float | None, content: bytes) -> None:
-        """It was answered."""
+        """Called after its answer."""
 
 
 class Client:
@@ -188,7 +188,7 @@ class Client:
     ) -> None:
         self.address, self._limits, self._pause, self._meter = address, limits or Limits(), pause, meter
         timeout = httpx.Timeout(self._limits.silence, connect=self._limits.connect, pool=None)
-        headers = {"Accept-Encoding": "identity"}  # what is compressed has no bound until it is not
+        headers = {"Accept-Encoding": "identity"}  # compressed data has no size bound before decompression
         headers |= {} if address.key is None else {"Authorization": f"Bearer {address.key}"}
         connections = httpx.Limits(max_connections=None, max_keepalive_connections=None)
         self._http = httpx.Client(timeout=timeout, headers=headers, limits=connections)
@@ -196,36 +196,35 @@ class Client:
         self._last_answer = time.monotonic()
         self._failures = self._sent = self._answered = 0
         self.unsound, self.unsound_last = 0, ""
-        """Attempts that ended with an error of the server's own, or with an answer that is none: asked again, they show
-        in no answer."""
+        """Attempts that ended with a server error or an invalid answer: after a retry no answer shows them."""
         self._jitter = random.Random()
         self.vocabulary: int | None = None
-        """Tokens of the served model, where they are known: by them an answer about all of them is bounded."""
+        """Size of the served model's vocabulary, if known: it bounds an answer about all tokens."""
 
     def close(self) -> None:
-        """End all connections, also under way."""
+        """Close all connections, including active ones."""
         self._http.close()
 
     def get(self, url: str, read: Read[ValueT]) -> ValueT:
-        """As `post`, of what only tells."""
+        """As `post`, for read-only pages."""
         return self._asked("GET", url, None, read)
 
     def post(self, url: str, body: Mapping[str, Any], read: Read[ValueT], attempts: int | None = None) -> ValueT:
-        """What `read` makes of the answer's JSON, in at most so many attempts.
+        """The result of `read` on the answer's JSON, in at most `attempts` attempts.
 
         Raises:
-            RefusedError: the server will not do it.
+            RefusedError: the server refuses.
             NoAnswerError: all attempts failed.
             EngineError: the key is refused, the server has not answered for too long, or a budget is spent.
         """
         return self._asked("POST", url, body, read, attempts=attempts)
 
     def post_events(self, url: str, body: Mapping[str, Any], read: Callable[[list[Any]], ValueT]) -> ValueT:
-        """As `post`, of an answer that streams: `read` is given its events, once the last one says that it is whole."""
+        """As `post`, for a streamed answer: `read` receives its events once the last one marks its end."""
         return self._asked("POST", url, body, lambda text: read(_events(text)), is_text=True)
 
     def lines(self, url: str) -> list[str]:
-        """The lines of a text; none where the server has no such page.
+        """The lines of a text; none if the server has no such page.
 
         Raises:
             NoAnswerError, EngineError: as `post`.
@@ -279,17 +278,17 @@ class Client:
         raise NoAnswerError(f"no usable answer in {most} attempts; the last: {last}")
 
     def _until_next(self, attempt: int, wanted: float | None) -> float:
-        """Full jitter (https://aws.amazon.com/blogs/architecture/exponential-backoff-and-jitter/), on top of what the
-        server wants."""
+        """Full jitter (https://aws.amazon.com/blogs/architecture/exponential-backoff-and-jitter/), plus the server's
+        requested wait."""
         with self._lock:
             jitter = self._jitter.uniform(0.0, min(self._limits.longest_pause, self._limits.first_pause * 2.0**attempt))
         return jitter + min(wanted or 0.0, self._limits.longest_wait)
 
     def _count_attempt(self) -> None:
-        """Another request is about to be made.
+        """Called before another request.
 
         Raises:
-            EngineError: nothing was answered for too long, or a budget is spent.
+            EngineError: no answer for too long, or a budget is spent.
         """
         with self._lock:
             self._sent += 1
@@ -306,7 +305,7 @@ class Client:
         )
 
     def _failed(self, *, counts: bool = True, unsound: str) -> None:
-        """`unsound` says what came where an answer should have; empty where the server only asked for patience."""
+        """`unsound` describes an invalid answer; empty if the server only requested a wait."""
         with self._lock:
             self._failures += counts
             self.unsound += bool(unsound)
@@ -322,7 +321,7 @@ class Client:
             self._failures, self._answered, self._last_answer = 0, self._answered + 1, time.monotonic()
 
     def _content(self, method: str, url: str, body: Mapping[str, Any] | None) -> bytes:
-        """The answer's bytes, whole and in time."""
+        """The answer's bytes, complete and in time."""
         if self._meter is not None:
             self._meter.before(body)
         began = time.monotonic()
@@ -347,7 +346,7 @@ class Client:
             self._meter.after(status, time.monotonic() - began, wait, content)
         if status < 300:
             return content
-        told = self._hidden(_said(content))[:SAID_CHARACTERS]  # a key that is cut in two is not found any more
+        told = self._hidden(_said(content))[:SAID_CHARACTERS]  # a key that is cut in two would not be recognised
         said = f"status {status}: {told}".rstrip(": ")
         if status in (401, 403) and url.removeprefix(self.address.base) in API:
             raise EngineError(
@@ -359,7 +358,7 @@ class Client:
 
     @contextmanager
     def _responding(self, method: str, url: str, body: Mapping[str, Any] | None) -> Iterator[httpx.Response]:
-        """The response, once its head is there."""
+        """The response, once its headers arrived."""
         connected, began = [], time.monotonic()
 
         def trace(event: str, _: Any) -> None:
@@ -377,12 +376,12 @@ class Client:
             yield response
 
     def _hidden(self, text: str) -> str:
-        """Without the key, should a server repeat it."""
+        """The text without the key, in case a server repeats it."""
         return redacted(text, self.address.key or "")
 
 
 def _json(content: bytes) -> Any:
-    """Whole vocabularies are millions of entries: read in Rust, with names shared, they take a third of the time."""
+    """Whole vocabularies have millions of entries: parsed in Rust, with shared names, they take a third of the time."""
     try:
         return from_json(content, allow_inf_nan=False, cache_strings="keys")
     except ValueError as error:
@@ -391,7 +390,7 @@ def _json(content: bytes) -> Any:
 
 def _events(text: str) -> list[Any]:
     """The JSON of every `data:` line of server-sent events (HTML standard, section 9.2), without the closing mark."""
-    lines = re.split(r"\r\n|\n|\r", text)  # no other mark ends a line: JSON may hold them as they are
+    lines = re.split(r"\r\n|\n|\r", text)  # no other character ends a line: JSON may contain them
     said = [line.removeprefix("data:").strip() for line in lines if line.startswith("data:")]
     if not said or said[-1] != END_OF_STREAM:
         raise MalformedError(f"the stream ends without {END_OF_STREAM}")
@@ -399,7 +398,7 @@ def _events(text: str) -> list[Any]:
 
 
 def _said(content: bytes) -> str:
-    """What an error's body says, in one line."""
+    """An error body's message, in one line."""
     text = content.decode("utf-8", "replace")
     try:
         body = json.loads(text)
@@ -411,7 +410,7 @@ def _said(content: bytes) -> str:
 
 
 def _retry_after(value: str | None) -> float | None:
-    """Seconds from a header of seconds or a date (RFC 9110, section 10.2.3); None where it says nothing of use."""
+    """Seconds from a header of seconds or a date (RFC 9110, section 10.2.3); None if it is not usable."""
     if value is None:
         return None
     try:

@@ -1,4 +1,4 @@
-"""So many calls under way at once, results as they come, memory bounded however many there are."""
+"""A limited number of concurrent calls, results as they arrive, and bounded memory."""
 
 import queue
 import threading
@@ -9,7 +9,7 @@ RequestT = TypeVar("RequestT")
 ResultT = TypeVar("ResultT")
 
 AHEAD = 2
-"""Results per call under way that may wait to be taken; then no further request is begun."""
+"""Waiting results per concurrent call; at this limit no further request is started."""
 
 
 def in_flight(
@@ -17,8 +17,8 @@ def in_flight(
 ) -> Iterator[ResultT]:
     """`call` of every request, `concurrency` at a time, in the order in which they end; exactly one result each.
 
-    What `call` raises is raised here, and nothing further is begun. The threads are daemons: whoever leaves early waits
-    for nobody.
+    Exceptions of `call` are raised here, and no further request is started. The threads are daemons: an early exit does
+    not wait for them.
     """
     todo, lock, stopped = iter(requests), threading.Lock(), threading.Event()
     done: queue.SimpleQueue[tuple[bool, ResultT | BaseException]] = queue.SimpleQueue()

@@ -1,6 +1,6 @@
-"""What vLLM's page of counters (Prometheus' text format) tells: its prefix cache, its speculative decoding, its work.
+"""vLLM's page of counters (Prometheus' text format): its prefix cache, its speculative decoding, its work.
 
-Of several engines behind one address all is summed. What is not told, or cannot be read, is None and never zero.
+Counters of several engines behind one address are summed. A missing or unreadable value is None and never zero.
 """
 
 import math
@@ -12,7 +12,7 @@ COUNTERS = {
     "queries": "vllm:prefix_cache_queries_total",
     "hits": "vllm:prefix_cache_hits_total",
 }
-"""Tokens that were looked up in the prefix cache, and found there, since the server's start."""
+"""Tokens looked up in the prefix cache, and found there, since the server's start."""
 PROMPTS = {"tokens": "(vllm|sglang):prompt_tokens_total"}
 """Tokens of all prompts since the server's start."""
 CACHE = "vllm:cache_config_info{"
@@ -21,23 +21,23 @@ DRAFTS = {
     "drafted": "vllm:spec_decode_num_draft_tokens_total",
     "accepted": "vllm:spec_decode_num_accepted_tokens_total",
 }
-"""Counters of speculative decoding; a vLLM that does none has no such line."""
+"""Counters of speculative decoding; a vLLM without it has no such lines."""
 
 
 @dataclass(frozen=True)
 class CacheState:
-    """Counters of the prefix cache, in tokens, and how many tokens the KV cache holds; None where it is not told."""
+    """Counters of the prefix cache, in tokens, and the capacity of the KV cache in tokens; None if not reported."""
 
     queries: float
     hits: float
     capacity: int | None
     block: int | None = None
-    """Tokens of one block, of which whole ones are cached."""
+    """Tokens of one block; only whole blocks are cached."""
 
 
 @dataclass(frozen=True)
 class DraftCounts:
-    """Counters of speculative decoding: how often it drafted, how many tokens, and how many of these were accepted."""
+    """Counters of speculative decoding: number of drafts, drafted tokens, and accepted tokens."""
 
     drafts: int = 0
     drafted: int = 0
@@ -45,11 +45,11 @@ class DraftCounts:
 
     @property
     def rejected(self) -> int:
-        """Of the tokens drafted."""
+        """The rejected ones of the drafted tokens."""
         return self.drafted - self.accepted
 
     def since(self, before: "DraftCounts") -> "DraftCounts":
-        """What they rose by."""
+        """The increase since `before`."""
         return DraftCounts(self.drafts - before.drafts, self.drafted - before.drafted, self.accepted - before.accepted)
 
     def __add__(self, other: "DraftCounts") -> "DraftCounts":
@@ -57,7 +57,7 @@ class DraftCounts:
 
 
 def cache_state_of(lines: Sequence[str]) -> CacheState | None:
-    """The prefix cache's; a capacity is known where each engine tells its own."""
+    """The prefix cache's state; the capacity is known if each engine reports its own."""
     sums = _sums(lines, COUNTERS)
     if sums is None:
         return None
@@ -70,13 +70,13 @@ def cache_state_of(lines: Sequence[str]) -> CacheState | None:
 
 
 def prompt_tokens_of(lines: Sequence[str]) -> float | None:
-    """How many tokens of prompts it was sent so far; SGLang tells that too."""
+    """The number of prompt tokens received so far; SGLang reports it, too."""
     sums = _sums(lines, PROMPTS)
     return None if sums is None else sums["tokens"]
 
 
 def draft_counts_of(lines: Sequence[str]) -> DraftCounts | None:
-    """Those of speculative decoding."""
+    """The counters of speculative decoding."""
     sums = _sums(lines, DRAFTS)
     if sums is None:
         return None
@@ -84,7 +84,7 @@ def draft_counts_of(lines: Sequence[str]) -> DraftCounts | None:
 
 
 def _sums(lines: Sequence[str], names: Mapping[str, str]) -> dict[str, float] | None:
-    """Of each counter, by its name's pattern, the sum over all lines that are its own; None where one has none."""
+    """The sum of each counter, matched by its name's pattern, over all its lines; None if one has no line."""
     sums = {}
     for what, name in names.items():
         own = [line.rpartition(" ")[2] for line in lines if re.match(name + r"(?![\w:])", line)]

@@ -1,4 +1,4 @@
-"""One server as it was when it was opened, the branch it answers for, and what makes that deployment another one."""
+"""One opened server, its branch, and the inputs of that deployment's identity."""
 
 from dataclasses import dataclass
 from pathlib import PurePath
@@ -16,14 +16,14 @@ from q36eval.redaction import redacted
 
 OPENAI = "openai"
 CONCURRENCY = 16
-"""Requests under way at once, where the option batch_size says nothing."""
+"""Concurrent requests if the option batch_size is not set."""
 REQUESTS_VERSION = 3
-"""Raised with every change of what is requested that may move a number."""
+"""Raised with every change of requests that may change a number."""
 
 
 @dataclass(frozen=True)
 class Opened:
-    """One server as it was when it was opened, and the branch it answers for."""
+    """One opened server, and the branch it serves."""
 
     client: Client
     server: Server
@@ -33,14 +33,14 @@ class Opened:
 
 
 def opened(settings: EngineSettings, limits: Limits, *, meter: Meter | None = None, briefly: bool = False) -> Opened:
-    """Look at the server, try what it can do, and prove its tokenizer equal.
+    """Identify the server, test its abilities, and prove its tokenizer equal.
 
-    `briefly` tries less, in some ten requests, for whoever must be cheap (`capabilities.tried`). What `meter`
-    raises is raised.
+    `briefly` does fewer tests, in about ten requests, for low-volume callers (`capabilities.tried`). Exceptions of
+    `meter` are raised.
 
     Raises:
         UsageError: no address, no such model, or a tokenizer that is not the branch's.
-        CorruptCheckpointError: the branch does not say its vocabulary.
+        CorruptCheckpointError: the branch does not define its vocabulary.
         EngineError: it does not answer.
     """
     client = Client(Address.named(settings.base_url), limits, meter=meter)
@@ -70,7 +70,7 @@ def _vocabulary(settings: EngineSettings) -> int:
 
 
 def identity_at(there: Opened, settings: EngineSettings) -> DeploymentIdentity:
-    """The identity of that branch as that server answers for it; never its address."""
+    """The identity of that branch on that server; it never contains the address."""
     server, can = there.server, there.can
     context, root = server.model.max_model_len, server.model.root
     told = {"context": context, "root": None if root is None else PurePath(root).name, "fingerprint": can.fingerprint}
@@ -93,10 +93,10 @@ def identity_at(there: Opened, settings: EngineSettings) -> DeploymentIdentity:
 
 
 def confirm(client: Client, then: Server) -> None:
-    """Look whether the server is still the one that was opened.
+    """Check that the server is still the one that was opened.
 
     Raises:
-        EngineError: it is another model, another version, or was started again; or it does not answer.
+        EngineError: it has another model or version, or was restarted; or it does not answer.
     """
     address = client.address.base
     try:

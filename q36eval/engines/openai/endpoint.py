@@ -1,7 +1,7 @@
-"""A served model asked in every way its users may ask it: raw or by chat, whole or streamed, from the cache or cold.
+"""A served model with all request types of its users: raw or chat, whole or streamed, cached or cold.
 
-The engine `openai` asks in one way, so that its answers are comparable. This asks the same in several, for whoever
-compares those (`q36eval.served`).
+The engine `openai` uses one type, so that its answers are comparable. This class offers several, for comparing them
+(`q36eval.served`).
 """
 
 import secrets
@@ -39,19 +39,18 @@ from q36eval.engines.openai.flavour import LLAMA_CPP, VLLM, Server
 __all__ = ["CacheState", "Continuation", "DraftCounts", "Endpoint", "Message", "NoAnswerError", "RefusedError"]
 
 TOP = 5
-"""Log-probabilities requested at each generated token, by which a near tie is told from a difference."""
+"""Log-probabilities requested per generated token, to distinguish a near tie from a difference."""
 
 
 @dataclass(frozen=True)
 class Continuation:
-    """What followed a prompt. `token_ids` are all that were generated; None where the server does not return them.
+    """The continuation of a prompt. `token_ids` are all generated tokens; None if the server does not return them.
 
     `text` is without the mark of the end. `completion_tokens` is the server's own count of them.
 
-    `log_probs[t]` are the likeliest tokens at place t with their log-probabilities, the chosen one among them; None
-    where the server gives none. Where it gives none of some places `token_ids` is None, and `row_ids[t]` is the token
-    that was chosen where `log_probs[t]` are from. `cached_tokens` is how much of the prompt it says it had in its
-    prefix cache.
+    `log_probs[t]` are the most likely tokens at place t with their log-probabilities, the chosen one included; None if
+    the server returns none. If some places have none, `token_ids` is None, and `row_ids[t]` is the token chosen at the
+    place of `log_probs[t]`. `cached_tokens` is the reported number of prompt tokens found in the prefix cache.
     """
 
     text: str
@@ -70,7 +69,7 @@ class _Written(Answered):
 
 
 class Endpoint:
-    """One served model; `tokenizer` is the branch's, which the server's was proven equal to."""
+    """One served model; `tokenizer` is the branch's, proven equal to the server's."""
 
     limits: Limits = Limits()
 
@@ -80,7 +79,7 @@ class Endpoint:
         self.server: Server = server.server
         self.tokenizer = server.tokenizer
         added = server.tokenizer.added_tokens_decoder.values()
-        self.special_tokens = tuple(str(token) for token in added if token.special)  # which texts are served without
+        self.special_tokens = tuple(str(token) for token in added if token.special)  # served texts omit them
         self._stop_ids = end_ids(configured_end(hold(settings.folder)), server.tokenizer)
         completes = (server.can.top_k is not None and not server.can.native) or server.can.scores == "all"
         self.gives_log_probs = completes or server.can.names_likeliest
@@ -97,21 +96,21 @@ class Endpoint:
 
     @property
     def salts(self) -> bool:
-        """Whether a request may say whose cached prefixes it shares: the only way to ask a prompt cold twice."""
+        """Whether a request may select whose cached prefixes it shares: the only way to send a prompt cold twice."""
         return self.server.flavour == VLLM
 
     @property
     def name(self) -> str:
-        """The program and what it serves, for people."""
+        """The program and its model, for people."""
         return f"{self.server.model.id} by {self.server.flavour} {self.server.version}"
 
     def attempts(self) -> tuple[int, int]:
-        """How often it was asked so far, and how many of these attempts ended with no usable answer and no refusal."""
+        """The number of attempts so far, and of those without a usable answer or a refusal."""
         return self._client.sent, self._client.unsound
 
     @property
     def last_unsound(self) -> str:
-        """What the newest of these was; empty where there was none."""
+        """The newest of these; empty without one."""
         return self._client.unsound_last
 
     def close(self) -> None:
@@ -119,15 +118,15 @@ class Endpoint:
         self._client.close()
 
     def confirm(self) -> None:
-        """Look whether it is still the server that was opened.
+        """Check that it is still the server that was opened.
 
         Raises:
-            EngineError: it is another one, or was started anew, or does not answer.
+            EngineError: it is another one, was restarted, or does not answer.
         """
         confirm(self._client, self.server)
 
     def fits(self, prompt: int, budget: int) -> bool:
-        """Whether so many tokens and so many more fit its context."""
+        """Whether that many tokens and that many more fit its context."""
         return self.server.fits(prompt + budget)
 
     # -- raw completions
@@ -135,7 +134,7 @@ class Endpoint:
     def complete(
         self, prompt: Sequence[int], budget: int, *, salt: str | None = None, stream: bool = False, **more: Any
     ) -> Continuation:
-        """The greedy continuation of a prompt; `more` goes into the request as it is.
+        """The greedy continuation of a prompt; `more` is added to the request unchanged.
 
         Raises:
             RefusedError, NoAnswerError, EngineError: as `Client.post`.
@@ -169,19 +168,19 @@ class Endpoint:
         count = None if answer.usage is None else answer.usage.completion_tokens
         details = None if answer.usage is None else answer.usage.prompt_tokens_details
         cached = None if details is None else details.cached_tokens
-        # llama.cpp names no token by which a character is not whole yet
+        # llama.cpp does not report a token that leaves a character incomplete
         all_ids = ids if choice.token_ids is not None or ids is None or len(ids) == count else None
         return Continuation(self._without_end(choice.text), all_ids, reason, log_probs, cached, count, ids)
 
     def _streamed(self, events: Sequence[Any]) -> Continuation:
-        """What a client puts together: pieces of text in the order in which they came."""
+        """A client's assembled text: pieces in the order of arrival."""
         pieces: list[Choice] = []
         for event in events:
             if isinstance(event, dict) and event.get("choices"):
                 pieces += [read_as(Choice, choice) for choice in event["choices"]]
         if not pieces:
             raise MalformedError("the stream has no piece of a text")
-        # llama.cpp's pieces name no token that gave no whole character, so that their ids are not all that came
+        # llama.cpp's pieces omit tokens without a complete character, so their ids are not complete
         ids = [token for piece in pieces for token in piece.token_ids or ()]
         tells_ids = any(piece.token_ids is not None for piece in pieces)
         reasons = [piece.finish_reason for piece in pieces if piece.finish_reason is not None]
@@ -194,13 +193,13 @@ class Endpoint:
         )
 
     def _without_end(self, text: str) -> str:
-        """The text without the end-of-turn mark, which some servers send and others leave out."""
+        """The text without the end-of-turn mark, which only some servers send."""
         for token in self._stop_ids:
             text = text.removesuffix(self.tokenizer.decode([token], skip_special_tokens=False))
         return text
 
     def raw_text(self, message: Message) -> str | None:
-        """What the model wrote, before any parser, by the tokens that the server returns; None without them."""
+        """The model's raw text, before any parser, from the returned tokens; None without them."""
         if message.token_ids is None:
             return None
         ids = message.token_ids
@@ -226,7 +225,7 @@ class Endpoint:
         """
         body = body_of(self.server, (), budget, **self._common(salt))
         for name in ("prompt", "add_special_tokens", "skip_special_tokens", "spaces_between_special_tokens"):
-            body.pop(name, None)  # as its users ask: what they see is what is judged
+            body.pop(name, None)  # as its users do: their view is judged
         body |= {"messages": list(messages), "chat_template_kwargs": {"enable_thinking": enable_thinking}}
         body |= {"tools": list(tools), "tool_choice": "auto"} if tools else {}
         address = f"{self._client.address.base}/chat/completions"
@@ -238,9 +237,9 @@ class Endpoint:
     def chat_prompt(
         self, messages: Sequence[Mapping[str, Any]], tools: Sequence[Mapping[str, Any]], *, enable_thinking: bool
     ) -> tuple[int, ...] | None:
-        """The tokens that the server's own template makes of a conversation; None where no page of it tells.
+        """The tokens that the server's own template makes of a conversation; None if no page reports them.
 
-        vLLM's `/tokenize` takes conversations; llama.cpp's `/apply-template` gives the text, and its tokenizer was
+        vLLM's `/tokenize` accepts conversations; llama.cpp's `/apply-template` returns the text, and its tokenizer was
         proven equal.
         """
         body: dict[str, Any] = {"messages": list(messages), **({"tools": list(tools)} if tools else {})}
@@ -264,19 +263,19 @@ class Endpoint:
     # -- counters
 
     def cache_state(self) -> CacheState | None:
-        """What the server tells of its prefix cache; None where it tells nothing that can be read."""
+        """The server's prefix cache counters; None if not readable."""
         return cache_state_of(self._counters())
 
     def draft_counts(self) -> DraftCounts | None:
-        """What it tells of its speculative decoding; None where it tells of none."""
+        """The server's speculative decoding counters; None without any."""
         return draft_counts_of(self._counters())
 
     def prompt_tokens(self) -> float | None:
-        """How many tokens of prompts it was sent since its start; None where it does not tell."""
+        """The number of prompt tokens it received since its start; None if not reported."""
         return prompt_tokens_of(self._counters())
 
     def _counters(self) -> list[str]:
-        """The lines of the server's counters; none where it does not tell."""
+        """The lines of the server's counters; none if not available."""
         try:
             return self._client.lines(f"{self._client.address.root}/metrics")
         except NoAnswerError:
@@ -284,7 +283,7 @@ class Endpoint:
 
 
 def fresh_salt() -> str:
-    """A salt that no request had before, so that its prompt is found in no cache."""
+    """A salt never used before, so that its prompt is found in no cache."""
     return secrets.token_urlsafe(32)
 
 
@@ -292,7 +291,7 @@ def _by_id(entry: Mapping[str, float]) -> dict[int, float]:
     """Log-probabilities by token id.
 
     Raises:
-        MalformedError: they are not by token id.
+        MalformedError: they are not keyed by token id.
     """
     try:
         return {int(token.removeprefix("token_id:")): value for token, value in entry.items()}

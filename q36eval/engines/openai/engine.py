@@ -1,11 +1,11 @@
-"""The engine `openai`: a branch as a server answers for it. The checkpoint's folder gives tokenizer and template.
+"""The engine `openai`: a branch on a server. The checkpoint's folder provides tokenizer and template.
 
-Prompts are token ids that the branch's own template and tokenizer wrote, so that a server's chat template and parsers
-have no part in what is measured. Where it gives the log-probabilities of the whole vocabulary, a position's row of them
-stands for its hidden state, and `logits` hands it on: what follows from logits is exact. Where it gives the likeliest
-tokens alone, a row holds those (`answers.packed_row`); where it gives none, it answers and nothing is scored.
+Prompts are token ids from the branch's own template and tokenizer, so a server's chat template and parsers do not
+affect the measurement. If it returns log-probabilities of the whole vocabulary, a position's row replaces its hidden
+state, and `logits` returns it: figures from logits are exact. If it returns only the most likely tokens, a row holds
+those (`answers.packed_row`); if it returns none, it only generates.
 
-What came is handed out once the server was seen to be the one that it was, after the last of it.
+Results are returned after a later check that the server is still the same one.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
@@ -48,18 +48,18 @@ from q36eval.errors import CorruptCheckpointError, EngineError
 from q36eval.records import DeploymentIdentity
 
 HELD_RESULTS, HELD_BYTES = 64, 2**28
-"""So many results, or so many bytes of them, wait for the server to be looked at; more are never held."""
+"""The maximum number, or bytes, of results waiting for a check of the server."""
 ENTRIES_PER_TOKEN = 10
-"""So many log-probabilities cost about as much as having a token of a prompt read once more: vLLM read one in 21 µs at
-the full shape and gave each log-probability in 0.2 µs, and to read and check each takes 0.8 µs here. Half of what
-follows from that, since the prompts of a list begin alike, and many servers read a beginning once."""
+"""This many log-probabilities cost about as much as reading a prompt token again: vLLM read one in 21 µs at the full
+shape and returned each log-probability in 0.2 µs, and reading and checking each takes 0.8 µs here. Half of the
+resulting number, since the prompts of a list share beginnings, which many servers read once."""
 PROMPTS_AT_ONCE, ENTRIES_AT_ONCE = 32, 2**18
-"""Of a list of prompts in one request, and of the log-probabilities in its answer; one prompt at least."""
+"""Maximum of prompts in one request, and of the log-probabilities in its answer; at least one prompt."""
 
 WIDE_BYTES = 2**31
-"""What answers of whole vocabularies that are under way or wait to be taken may hold together; one at least."""
+"""Maximum memory of active and waiting answers with whole vocabularies; at least one."""
 OPENAI_STOPS = 4
-"""So many stop strings the OpenAI API takes."""
+"""The OpenAI API's maximum of stop strings."""
 
 RequestT = TypeVar("RequestT", ScoreRequest, GenerationRequest)
 ResultT = TypeVar("ResultT", Scored, Generated)
@@ -72,7 +72,7 @@ class OpenAIEngine(Engine):
     options = frozenset({"base_url", "served_model", "batch_rows", "device"})
     opens_checkpoints = False
     limits: Limits = Limits()
-    """How long to wait and how often to ask, of every engine opened from now on."""
+    """Waiting times and numbers of requests, for every engine opened from now on."""
 
     def __init__(self, there: Opened, settings: EngineSettings) -> None:
         self._client, self._server, self._can = there.client, there.server, there.can
@@ -90,12 +90,12 @@ class OpenAIEngine(Engine):
 
     @classmethod
     def check(cls, settings: EngineSettings) -> None:
-        with suppress(CorruptCheckpointError):  # what is wrong with the branch is said by the run
+        with suppress(CorruptCheckpointError):  # reported by the run
             opened(settings, cls.limits).client.close()
 
     @classmethod
     def load(cls, settings: EngineSettings) -> "OpenAIEngine":
-        """Look at the server, try what it can do, and prove its tokenizer equal.
+        """Identify the server, test its abilities, and prove its tokenizer equal.
 
         Raises:
             UsageError: no address, no such model, or a tokenizer that is not the branch's.
@@ -105,7 +105,7 @@ class OpenAIEngine(Engine):
 
     @classmethod
     def identity_of(cls, settings: EngineSettings) -> DeploymentIdentity:
-        """Asks the server what it is and tries what it can do, as `load` does; raises as that."""
+        """Queries and tests the server like `load`; raises as that."""
         there = opened(settings, cls.limits)
         there.client.close()
         return identity_at(there, settings)
@@ -134,14 +134,14 @@ class OpenAIEngine(Engine):
         return Scored(request, rows.to(self.device))
 
     def _native_rows(self, request: ScoreRequest) -> torch.Tensor:
-        """Its rows of the likeliest tokens from SGLang's own page."""
+        """Its rows of the most likely tokens from SGLang's own page."""
         ids, first, vocabulary, top_k = request.token_ids, request.first, self._vocabulary, self._can.top_k or 0
         body = scoring_body(ids, first, top_k)
         read = partial(likeliest_rows, prompt=ids, first=first, vocabulary=vocabulary, top_k=top_k)
         return self._client.post(f"{self._client.address.root}/generate", body, read)
 
     def _reads_few(self, request: ScoreRequest) -> bool:
-        """Whether whole rows could be had, and most of them are not read whole."""
+        """Whether whole rows are available, but most are not read whole."""
         return (
             self._can.gives_few
             and request.likeliest is not None
@@ -150,27 +150,27 @@ class OpenAIEngine(Engine):
         )
 
     def _few_rows(self, request: ScoreRequest) -> torch.Tensor:
-        """Rows of the tokens that are read, with what remains of each spread over all others, and the whole ones."""
+        """Rows of the tokens that are read, the remaining probability spread over all others, and the whole ones."""
         rows = spread_rows(self._prompt_rows(request, request.likeliest), self._vocabulary)
         if request.whole:
             rows[list(request.whole)] = self._rows_after(request, request.whole)
         return rows
 
     def _one_by_one(self, request: ScoreRequest) -> bool:
-        """Whether its positions are cheaper had one by one: a prompt's rows come all together or not at all, and the
-        way to a few of them is to have the prompt continued where they are."""
+        """Whether its positions are cheaper one by one: a prompt returns all its rows or none, and a few of them are
+        available as continuations of the prompt's beginnings."""
         length, row = len(request.token_ids), self._vocabulary / ENTRIES_PER_TOKEN
         wanted = length - request.first
         return self._can.top_k is None and 2 * wanted <= length and wanted * (length + row) < length * (1 + row)
 
     def _rows_after(self, request: ScoreRequest, rows: Iterable[int]) -> torch.Tensor:
-        """Those of its rows, each as what comes after the tokens before it."""
+        """Those of its rows, each as the continuation of its preceding tokens."""
         prompts = [request.token_ids[: request.first + row] for row in rows]
         most = max(1, min(PROMPTS_AT_ONCE, ENTRIES_AT_ONCE // self._vocabulary)) if self._can.takes_lists else 1
         return torch.cat([self._next_rows(prompts[start : start + most]) for start in range(0, len(prompts), most)])
 
     def _prompt_rows(self, request: ScoreRequest, top_k: int | None) -> torch.Tensor:
-        """All its rows, of so many tokens each (None: of all), out of one answer."""
+        """All its rows from one answer, of `top_k` tokens each (None: all)."""
         prompt, label_first = request.token_ids, self._can.label_first
         body = body_of(self._server, prompt, 1, prompt_logprobs=-1 if top_k is None else top_k)
         return self._completed(
@@ -180,7 +180,7 @@ class OpenAIEngine(Engine):
         )
 
     def _next_rows(self, prompts: list[tuple[int, ...]]) -> torch.Tensor:
-        """The rows [N, W] that predict what comes after each prompt, of one request."""
+        """The rows [N, W] that predict each prompt's next token, in one request."""
         vocabulary, top_k = self._vocabulary, self._can.top_k
         if len(prompts) == 1:
             body = scoring_next(self._server, prompts[0], vocabulary, top_k)
@@ -195,10 +195,10 @@ class OpenAIEngine(Engine):
         return self._client.post(f"{self._client.address.base}/completions", body, checked)
 
     def logits(self, hidden_states: torch.Tensor) -> torch.Tensor:
-        """The log-probabilities that the server gave: logits that are normalised already.
+        """The server's log-probabilities: normalised logits.
 
         Raises:
-            EngineError: it gave those of the likeliest tokens alone.
+            EngineError: it returned only those of the most likely tokens.
         """
         if self.scores != "states":
             raise EngineError(
@@ -214,10 +214,10 @@ class OpenAIEngine(Engine):
         return hidden_states[:, :width].long(), hidden_states[:, width:]
 
     def output_head(self) -> OutputHead:
-        """One that hands log-probabilities on as they are, [V, V].
+        """The identity on log-probabilities, [V, V].
 
         Raises:
-            EngineError: the server does not give those of the whole vocabulary.
+            EngineError: the server does not return those of the whole vocabulary.
         """
         if self.scores != "states":
             raise EngineError(
@@ -247,15 +247,15 @@ class OpenAIEngine(Engine):
         return self._completed(body, request.token_ids, read)
 
     def _settings_of(self, request: GenerationRequest) -> dict[str, Any]:
-        """What the request says of how it is answered."""
+        """The request's settings for its answer."""
         settings: dict[str, Any] = {"temperature": request.temperature, "top_p": request.top_p}
         if request.temperature > 0:
             settings |= {"seed": engine_seed(request), "presence_penalty": request.presence_penalty}
-            # a server that does not know it refuses: without it another distribution would be drawn from
+            # a server that does not know it refuses: without it the distribution would differ
             settings |= {"top_k": request.top_k} if request.top_k else {}
         if self._server.flavour in (VLLM, SGLANG):
             settings["stop_token_ids"] = list(self._stop_ids)
-        # where fewer are taken the text is cut here all the same, and only more of it is generated
+        # if fewer are accepted the text is still cut here, with more tokens generated than needed
         if request.stop and (self._server.flavour != UNKNOWN or len(request.stop) <= OPENAI_STOPS):
             settings["stop"] = list(request.stop)
         return settings
@@ -281,7 +281,7 @@ class OpenAIEngine(Engine):
     # -- both
 
     def _completed(self, body: dict[str, Any], prompt: tuple[int, ...], read: Callable[[Completion], ValueT]) -> ValueT:
-        """What `read` makes of the answer to `prompt`, which is held to be one to it, of the model that was opened."""
+        """The result of `read` on the answer to `prompt`, validated against the prompt and the opened model."""
 
         def checked(content: Any) -> ValueT:
             answer = completion_of(content, prompt, echoes_ids=self._can.returns_ids, counts=self._can.counts)
@@ -308,7 +308,7 @@ class OpenAIEngine(Engine):
         known: Collection[str],
         answer: Callable[[RequestT], ResultT],
     ) -> Iterator[ResultT]:
-        """A result for every request that is not known; requests of two groups are never under way together."""
+        """A result for every request that is not known; requests of two groups are never concurrent."""
 
         def one(request: RequestT) -> ResultT:
             try:
@@ -328,7 +328,7 @@ class OpenAIEngine(Engine):
             yield from self._confirmed(in_flight(one, own, concurrency, ahead=ahead))
 
     def _bounded(self, requests: Sequence[ScoreRequest] | Sequence[GenerationRequest]) -> tuple[int, int]:
-        """How many of them are under way at once, and per one how many answers may wait to be taken."""
+        """The number of concurrent requests, and of waiting answers per request."""
         most = min(self._concurrency, len(requests))
         if self.scores != "states":
             return most, AHEAD
@@ -337,7 +337,7 @@ class OpenAIEngine(Engine):
         return max(1, min(most, room // (1 + AHEAD))), AHEAD if room > AHEAD else 0
 
     def _confirmed(self, results: Iterable[ResultT]) -> Iterator[ResultT]:
-        """Results once the server, looked at after them, is the one that was opened."""
+        """Results, once a check after them shows that the server is the one that was opened."""
         held: list[ResultT] = []
         held_bytes = 0
         for result in results:

@@ -1,4 +1,4 @@
-"""Which program answers, in which version, and whether it is still the one that it was."""
+"""The serving program, its version, and whether it is still the same process."""
 
 from contextlib import suppress
 from dataclasses import dataclass
@@ -12,30 +12,29 @@ VLLM, SGLANG, LLAMA_CPP, UNKNOWN = "vllm", "sglang", "llama.cpp", "unknown"
 OWNERS = {"vllm": VLLM, "sglang": SGLANG, "llamacpp": LLAMA_CPP}
 """Programs by the `owned_by` of their models."""
 STARTED = "process_start_time_seconds "
-"""The line of Prometheus' page that says when the server's process began."""
+"""The line of Prometheus' page with the start time of the server's process."""
 
 
 @dataclass(frozen=True)
 class Server:
-    """What a server says of itself. Two that differ are not the same, or not the same start of it."""
+    """A server's description of itself. Two that differ are different servers, or different starts of one."""
 
     flavour: str
     version: str
     model: Model
     started: str | None
-    """When its process began, where it tells."""
+    """The start time of its process, if reported."""
 
     def fits(self, tokens: int) -> bool:
-        """Whether so many tokens fit its context, as far as it tells."""
+        """Whether that many tokens fit its context, as far as reported."""
         return self.model.max_model_len is None or tokens <= self.model.max_model_len
 
 
 def server_of(client: Client, served_model: str | None) -> Server:
-    """The server behind a client, and the model of that name; the only one where none is named.
+    """The server behind a client, and the model of that name; the only one if none is named.
 
     Raises:
-        UsageError: there is no such model, or several and none is named.
-        EngineError: it does not answer.
+        UsageError: the model does not exist, or several do and none is named. EngineError: it does not answer.
     """
     base, root = client.address.base, client.address.root
     try:
@@ -71,11 +70,11 @@ _VERSION_PAGES = {
     SGLANG: (("server_info", "get_server_info"), "version"),
     LLAMA_CPP: (("props",), "build_info"),
 }
-"""The pages that may tell it, the newest name first, and under what."""
+"""The pages that may report it, the newest name first, and their keys."""
 
 
 def _version(client: Client, root: str, flavour: str) -> str:
-    """As the program tells it; `unknown` where it does not."""
+    """The program's version; `unknown` if not reported."""
     if flavour not in _VERSION_PAGES:
         return UNKNOWN
     pages, name = _VERSION_PAGES[flavour]

@@ -1,9 +1,8 @@
-"""SGLang's own scoring, `/generate`: log-probabilities of a prompt's tokens and of the likeliest ones.
+"""SGLang's own scoring, `/generate`: log-probabilities of a prompt's tokens and of the most likely ones.
 
-Its chat and completions pages give none of a prompt. The shapes are those of its API reference
-(https://docs.sglang.io/basic_usage/sampling_params.html): of each
-position `[log-probability, id, text]`, the first position's being empty. No SGLang was run: what is believed of one is
-tried first (`capabilities.tried`).
+Its chat and completions pages return none for a prompt. The shapes follow its API reference
+(https://docs.sglang.io/basic_usage/sampling_params.html): for each position `[log-probability, id, text]`; the first
+position is empty. We never ran SGLang: every ability is tested first (`capabilities.tried`).
 """
 
 from collections.abc import Sequence
@@ -18,7 +17,7 @@ from q36eval.engines.openai.client import MalformedError
 Entry = Annotated[
     tuple[float | None, StrictInt], BeforeValidator(lambda entry: entry[:2] if isinstance(entry, list) else entry)
 ]
-"""A log-probability and its token's id; the text after them is not read."""
+"""A log-probability and its token's id; the text after them is ignored."""
 PlaceT = TypeVar("PlaceT")
 
 
@@ -34,7 +33,7 @@ class _Scored(Answered):
 
 
 def scoring_body(prompt: Sequence[int], first: int, top_k: int) -> dict[str, Any]:
-    """A request for the `top_k` likeliest tokens of what predicts `prompt[first:]`."""
+    """A request for the `top_k` most likely tokens of the predictions of `prompt[first:]`."""
     return {
         "input_ids": list(prompt),
         "sampling_params": {"temperature": 0.0, "max_new_tokens": 1},
@@ -47,11 +46,11 @@ def scoring_body(prompt: Sequence[int], first: int, top_k: int) -> dict[str, Any
 
 
 def likeliest_rows(content: Any, prompt: Sequence[int], first: int, vocabulary: int, top_k: int) -> torch.Tensor:
-    """The rows that predict `prompt[first:]`, of the `top_k` likeliest tokens and the prompt's own, as
+    """The rows that predict `prompt[first:]`, with the `top_k` most likely tokens and the prompt's own, as
     `answers.packed_row` has them.
 
     Raises:
-        MalformedError: it is an answer to another prompt, of other positions, or gives no distributions.
+        MalformedError: it answers another prompt or other positions, or the values are not distributions.
     """
     meta, count = _meta(content, prompt), len(prompt) - first
     own, tops = _last(meta.input_token_logprobs, count), _last(meta.input_top_logprobs, count)
@@ -63,7 +62,7 @@ def likeliest_rows(content: Any, prompt: Sequence[int], first: int, vocabulary: 
         ((token, value),) = _by_id([one]).items()
         if len(entry) != top_k:
             raise MalformedError(f"a position has {len(entry)} likeliest tokens, where {top_k} were requested")
-        if abs(entry.get(token, value) - value) > ALIGNED_NATS:  # one of the two lists is of another position
+        if abs(entry.get(token, value) - value) > ALIGNED_NATS:  # one of the two lists belongs to another position
             raise MalformedError("a position's likeliest tokens give the prompt's own another probability than it has")
         listed = entry | {token: value}
         rows.append(packed_row([*listed], [*listed.values()], vocabulary, top_k))
@@ -91,7 +90,7 @@ def _meta(content: Any, prompt: Sequence[int]) -> _Meta:
 
 
 def _last(given: list[PlaceT] | None, count: int) -> list[PlaceT]:
-    """The last `count` positions of a list that has one more, of which nothing is known."""
+    """The last `count` positions of a list with one more, whose first is empty."""
     if given is None or len(given) != count + 1:
         told = "no" if given is None else len(given)
         raise MalformedError(f"the answer has {told} positions, where {count + 1} were requested")

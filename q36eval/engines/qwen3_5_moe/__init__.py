@@ -1,1 +1,1 @@
-"""What computes Qwen3.5-MoE on a GPU, and that class alone: fused layers, and decoding steps that are captured once."""
+"""GPU code for Qwen3.5-MoE only: fused layers, and decoding steps captured as graphs."""

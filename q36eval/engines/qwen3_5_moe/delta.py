@@ -1,8 +1,8 @@
 """One token of a Gated DeltaNet layer in as few passes over its state as the device allows.
 
-Where no kernel package is installed, transformers decodes with a reference implementation that is written to be read:
-every product with the state is an elementwise one that is stored and then summed. On a CPU a step of a small model
-spends most of its time on that. On a GPU `fused_layers` has a kernel for it.
+Without a kernel package, transformers decodes with a reference implementation written for readability: every product
+with the state is stored elementwise and then summed. On a CPU a step of a small model spends most of its time on that.
+On a GPU `fused_layers` has a kernel for it.
 """
 
 from typing import Any

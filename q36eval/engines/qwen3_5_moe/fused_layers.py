@@ -1,7 +1,7 @@
 """Norms, attention, the short convolution, experts and decoding steps of the model on a GPU, each by one kernel.
 
-transformers writes them as a sequence of plain operations, each of which reads and writes everything. `install` puts
-dispatchers in their place, once a process: what lies on a GPU takes a kernel, anything else what was there before.
+transformers has them as sequences of plain operations, each of which reads and writes everything. `install` replaces
+them by dispatchers, once per process: tensors on a GPU use a kernel, others the original code.
 """
 
 from collections.abc import Callable, Iterator
@@ -17,18 +17,18 @@ from q36eval.checkpoints.gpu import has_triton
 from q36eval.engines.qwen3_5_moe import attention, kernel_choices
 
 VERSION = 4
-"""Raised with every change that may move a number on a GPU; part of the identity of what runs there."""
+"""Raised with every change that may move a number on a GPU; part of the identity of deployments on a GPU."""
 
 TIMES = 32
-"""Tokens of the convolution that one program takes."""
+"""Tokens of the convolution per program."""
 
 
 MODEL_TYPES = ("qwen3_5_moe_text",)
-"""The models that these kernels, and steps that never move in memory, are written for."""
+"""The models supported by these kernels, and by steps with fixed memory."""
 
 
 def covers(config: Any) -> bool:
-    """Whether they compute the model of a transformers config."""
+    """Whether they support the model of a transformers config."""
     return config.model_type in MODEL_TYPES
 
 
@@ -38,7 +38,7 @@ class _State:
 
 
 def install() -> None:
-    """Put the dispatchers in their place, unless they are there or nothing can be compiled here."""
+    """Install the dispatchers, unless they are installed or nothing can be compiled here."""
     if _State.installed or not has_triton():
         return
     _State.installed = True
@@ -63,7 +63,7 @@ def install() -> None:
 
 @contextmanager
 def plain_layers() -> Iterator[None]:
-    """Inside the block everything is computed as transformers has it."""
+    """In the block everything is computed by transformers' own code."""
     before, _State.on = _State.on, False
     try:
         yield
@@ -173,7 +173,7 @@ def _linear(before: Callable[..., Tensor]) -> Callable[..., Tensor]:
 
 
 def _linear_step(self: Any, hidden_states: Tensor, layer: Any) -> Tensor:
-    """One token of every row [R, 1, H] through a Gated DeltaNet layer, whose states are written where they are."""
+    """One token of every row [R, 1, H] through a Gated DeltaNet layer, whose states are updated in place."""
     from q36eval.engines.qwen3_5_moe._layer_kernels import convolved_step, delta_step
 
     states = hidden_states[:, 0]

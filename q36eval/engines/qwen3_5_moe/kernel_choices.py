@@ -1,9 +1,9 @@
-"""What flash-linear-attention would choose by the stopwatch, chosen once and for all.
+"""Fixed choices for kernels that flash-linear-attention would tune by timing.
 
-Two of its small kernels are tried in 25 and in 4 shapes again for every new number of texts and of tokens in a pass,
-each compiled first: of a gate at full shape on a new machine that took 79 of 1,528 seconds. And what is chosen follows
-from what else the machine does, while sums in another order may differ in their last bit. Both read and write a row at
-a time, at the bandwidth of memory in any shape; its large kernels stay tuned, once for each shape of the model.
+Two of its small kernels are tuned over 25 and 4 shapes for every new number of texts and of tokens in a pass, each
+compiled first: of a gate at full shape on a new machine that took 79 of 1,528 seconds. The choice depends on the
+machine's other load, while a different order of sums may change the last bit. Both read and write a row at a time, at
+the bandwidth of memory in any shape; its large kernels stay tuned, once for each shape of the model.
 """
 
 from importlib import import_module
@@ -14,13 +14,13 @@ CHOSEN: dict[str, tuple[str, dict[str, int], int]] = {
     "l2norm_fwd_kernel": ("fla.modules.norm.l2norm", {"BT": 32}, 4),
     "chunk_local_cumsum_scalar_kernel": ("fla.ops.utils.cumsum", {}, 4),
 }
-"""By the kernel's name its module, the arguments of its configuration, and the warps of a program."""
+"""By the kernel's name: its module, the arguments of its configuration, and the warps per program."""
 
 
 def settle() -> list[str]:
-    """Leave each of these kernels one configuration; gives the names of those that have it now.
+    """Leave each of these kernels one configuration; returns the names of the changed ones.
 
-    Another version of that library may have no such kernel or no such configuration: then it goes on as it does.
+    Another version of that library may lack such a kernel or configuration: it then stays unchanged.
     """
     return [name for name, chosen in CHOSEN.items() if find_spec("fla") is not None and _settled(name, *chosen)]
 

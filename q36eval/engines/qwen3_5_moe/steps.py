@@ -1,10 +1,9 @@
-"""Decoding steps whose memory never moves, so that a GPU replays each as one CUDA graph.
+"""Decoding steps with fixed memory, so that a GPU replays each as one CUDA graph.
 
 A step of a batch launches thousands of small kernels, and computing takes less time than launching them. Here keys,
-values and states lie in memory that is made once (`StepMemory`): what a step reads and writes is always at the same
-address for so many rows and so many columns of keys, and a recorded graph does it all in one launch. Rows and columns
-are rounded up (`ROWS`, `columns_of`), so that few graphs serve every batch. Without a GPU the same steps run operation
-by operation.
+values and states are in memory that is allocated once (`StepMemory`): a step always reads and writes the same addresses
+for given numbers of rows and key columns, and a recorded graph runs it in one launch. Rows and columns are rounded up
+(`ROWS`, `columns_of`), so that few graphs serve every batch. Without a GPU the same steps run operation by operation.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -26,16 +25,16 @@ ROWS = (1, 2, 4, 8, 12, 16, 24, 32, 48, 64, 80, 96, 112, 128, 160, 192, 224, 256
 COLUMNS = 256
 ATTENTION = "q36eval_step"
 RECORDING_TRIES = 4
-"""So often a recording may fail, on a device that was full for a moment, before steps are no longer recorded."""
+"""The number of failed recordings, on a temporarily full device, after which steps are no longer recorded."""
 
 
 def rows_of(rows: int) -> int:
-    """How many rows a step of `rows` rows computes."""
+    """The number of rows that a step of `rows` rows computes."""
     return next((size for size in ROWS if size >= rows), rows)
 
 
 def columns_of(columns: int) -> int:
-    """How many columns of keys a step attends to that needs `columns`: 256, 384, 512, 768, 1,024 and so on."""
+    """The number of key columns of a step that needs `columns`: 256, 384, 512, 768, 1,024 and so on."""
     size = COLUMNS
     while size < columns:
         size += size // 2 if size & (size - 1) == 0 else size // 3
@@ -43,9 +42,9 @@ def columns_of(columns: int) -> int:
 
 
 class StepMemory:
-    """What the batches of one model remember while they are continued, and the graphs that were recorded over it.
+    """The caches of one model's batches during decoding, and the graphs recorded over them.
 
-    It is as large as the largest batch so far, and used for all that follow.
+    It is as large as the largest batch so far, and used for all later ones.
     """
 
     def __init__(self, model: Any) -> None:
@@ -54,7 +53,7 @@ class StepMemory:
         self.records = self.device.type == "cuda"
         """Whether steps are recorded and replayed."""
         self.not_recorded: str | None = None
-        """Why they are not, where a graph could not be recorded."""
+        """Why they are not, if recording a graph failed."""
         self.graphs: dict[tuple[int, int], tuple[Any, Tensor]] = {}
         self._ran: set[tuple[int, int]] = set()
         self._failures = 0
@@ -68,14 +67,14 @@ class StepMemory:
 
     @property
     def bytes(self) -> int:
-        """What it takes, without the graphs' own."""
+        """Its size, without the graphs' own memory."""
         remembered = (one for memory in (self._states, self._keys) for pair in memory.values() for one in pair)
         return self._logits.nbytes + sum(one.nbytes for one in remembered)
 
     def reserve(self, layers: Sequence[Any], rows: int, columns: int) -> None:
-        """Make room for `rows` rows of `columns` columns of what `layers` remember.
+        """Make room for `rows` rows of `columns` columns of the caches of `layers`.
 
-        Graphs are dropped where memory moves, or where a part of the model was exchanged since they were recorded.
+        Graphs are dropped if memory moves, or if a part of the model was replaced since they were recorded.
         """
         parts = _parts(self.model)
         moves = rows > self._rows or rows * columns > self._cells
@@ -114,20 +113,20 @@ class StepMemory:
         return tuple(cells[: prod(shape)].view(*shape) for cells in self._keys[at])
 
     def float32(self, logits: Tensor) -> Tensor:
-        """Logits [R, V] in float32, in the one place that those of every step take: were they each graph's own, as many
-        would be held as there are sizes of steps, for as long as these are recorded."""
+        """Logits [R, V] in float32, in one buffer shared by all steps: separate buffers per graph would occupy memory
+        for every step size, as long as the graphs exist."""
         if self._logits.shape[1:] != logits.shape[1:]:
             self._logits = torch.empty((self._rows, logits.shape[1]), dtype=torch.float32, device=self.device)
         return self._logits[: len(logits)].copy_(logits)
 
     def run(self, key: tuple[int, int], compute: Callable[[], Tensor]) -> Tensor:
-        """What `compute` gives for a step of `key`: rows and columns. The second one of a key is recorded."""
+        """The result of `compute` for a step of `key`: rows and columns. The second step of a key is recorded."""
         if key in self.graphs:
             graph, output = self.graphs[key]
             graph.replay()
             return output
         if not self.records or key not in self._ran:
-            self._ran.add(key)  # and every kernel is compiled now
+            self._ran.add(key)  # every kernel is compiled now
             return compute()
         recorded = self._recorded(compute)
         if recorded is None:
@@ -138,28 +137,28 @@ class StepMemory:
         return output
 
     def _recorded(self, compute: Callable[[], Tensor]) -> tuple[Any, Tensor] | None:
-        """A graph of `compute` and where it writes; None where none could be made, and memory is given back."""
+        """A graph of `compute` and its output; None if recording failed, with its memory released."""
         graph = torch.cuda.CUDAGraph()
         self._pool = self._pool or torch.cuda.graph_pool_handle()
         try:
             with torch.cuda.graph(graph, pool=self._pool, capture_error_mode="thread_local"):
                 output = compute()
-        except Exception as error:  # most often there was no memory, which a recording cannot look for
+        except Exception as error:  # most often a lack of memory, which a recording cannot check
             self._failures += 1
             if self._failures == RECORDING_TRIES:
                 self.records, self.not_recorded = False, f"{type(error).__name__}: {error}"
         else:
             return graph, output
         del graph
-        give_back(self.device)  # what the failed one held is let go with its error
+        give_back(self.device)  # the failed graph's memory is released with its error
         return None
 
 
 class Steps:
     """The steps after a pass over a batch's prompts.
 
-    `layers` are what the pass remembers of rows [R], of `width` columns, of which the first `begins` [R] are padding;
-    there may be up to `most` columns in the end.
+    `layers` are the pass's caches for rows [R], of `width` columns, of which the first `begins` [R] are padding; `most`
+    is the maximum of columns at the end.
     """
 
     def __init__(self, memory: StepMemory, layers: Sequence[Any], begins: Tensor, width: int, most: int) -> None:
@@ -170,7 +169,7 @@ class Steps:
         memory.begins.zero_()
         memory.begins[: self._live, 0] = begins
         self._shapes: dict[int, tuple[int, int]] = {}
-        """Of every attention layer, heads and their dimensions."""
+        """For every attention layer, heads and their dimensions."""
         for at, layer in enumerate(layers):
             if isinstance(layer, LinearAttentionLayer):
                 remembered = layer.recurrent_states[0], layer.conv_states[0]
@@ -184,7 +183,7 @@ class Steps:
         """Keys and values of the live rows, [R, heads, width, D] each; what follows them is zero."""
         for own, states in zip(self._memory.keys(at, self._shape(at)), remembered, strict=True):
             own[: self._live, :, : self._width] = states
-            own[: self._live, :, self._width :] = 0  # what an earlier batch left might be no number
+            own[: self._live, :, self._width :] = 0  # the data of an earlier batch may be NaN
             own[self._live :] = 0
 
     def _shape(self, at: int) -> tuple[int, int, int, int]:
@@ -192,8 +191,8 @@ class Steps:
         return self._rows, heads, self._columns, dimensions
 
     def _moved(self, rows: Tensor | None, columns: int) -> None:
-        """Let keys and values go on in `columns` columns, those of `rows` alone: of one layer after the other, since
-        what moves lies in memory twice."""
+        """Move keys and values to `columns` columns, keeping only `rows`: one layer after the other, since moving needs
+        the memory twice."""
         before = self._live, self._rows, self._columns
         after = (*(before[:2] if rows is None else (len(rows), rows_of(len(rows)))), columns)
         for at in self._shapes:
@@ -205,7 +204,7 @@ class Steps:
         self._live, self._rows, self._columns = after
 
     def keep(self, kept: Tensor) -> None:
-        """Go on with those of the live rows alone, in that order: int64 [R']."""
+        """Continue with these live rows only, in that order: int64 [R']."""
         for at in range(len(self._layers)):
             if at not in self._shapes:
                 for states in self._memory.states(at, self._live):
@@ -268,7 +267,7 @@ class _Keys(DynamicLayer):  # type: ignore[misc]  # transformers has no types
 
 
 class _States(LinearAttentionLayer):  # type: ignore[misc]
-    """States that a step writes where they are."""
+    """States that a step updates in place."""
 
     writes_in_place = True
 
@@ -318,7 +317,7 @@ AttentionInterface.register(ATTENTION, _attend)
 
 @contextmanager
 def stepping(model: Any) -> Iterator[None]:
-    """Inside the block the model computes one token a row as `Steps` has it."""
+    """In the block the model computes one token per row with `Steps`."""
     config, attention = model.config, model.config._attn_implementation
     recurrent = modeling.torch_recurrent_gated_delta_rule
     config._attn_implementation = ATTENTION
@@ -331,7 +330,7 @@ def stepping(model: Any) -> Iterator[None]:
 
 
 def _parts(model: nn.Module) -> list[Any]:
-    """By which a model is known that computes by the same kernels on the same memory."""
+    """The key of a model with the same kernels on the same memory."""
     parts: list[Any] = []
     for module in model.modules():
         own = [tensor.data_ptr() for tensor in (*module.parameters(False), *module.buffers(False))]

@@ -1,5 +1,5 @@
-"""The engine `vllm`: what vLLM really computes of a checkpoint, in its own environment, with exact hidden states.
+"""The engine `vllm`: vLLM's actual computation of a checkpoint, in a separate environment, with exact hidden states.
 
-vLLM pins other versions than q36eval, so it runs in an environment of its own: `environment` says what is installed
-there, `process` starts our program in it (`plugin/`, a package of its own) and speaks to it, `engine` is the `Engine`.
+vLLM pins other versions than q36eval, so it runs in a separate environment: `environment` finds its packages, `process`
+starts our program in it (`plugin/`, a separate package) and communicates with it, `engine` is the `Engine`.
 """

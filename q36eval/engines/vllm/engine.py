@@ -1,4 +1,4 @@
-"""The engine `vllm`: scored by the final hidden states that vLLM computes, answered as vLLM answers."""
+"""The engine `vllm`: scored by vLLM's final hidden states, answered by vLLM."""
 
 import copy
 import json
@@ -48,26 +48,26 @@ from q36eval.records import DeploymentIdentity
 
 KIND = "vllm"
 WINDOW_TOKENS = 32_768
-"""So many tokens of prompts are handed over at once. Their states travel in one file (256 MiB at a width of 4,096)
+"""The number of prompt tokens submitted at once. Their states are transferred in one file (256 MiB at a width of 4,096)
 while the next are computed."""
 WINDOW_ANSWERS, WINDOW_PROMPT_TOKENS = 1_024, 2_000_000
-"""Answers handed over at once, and the tokens of their prompts (16 MB as JSON); vLLM batches them as it likes."""
+"""Answers submitted at once, and the tokens of their prompts (16 MB as JSON); vLLM batches them itself."""
 
 ARGUMENTS: dict[str, Any] = {
     "dtype": "bfloat16",
     "enable_prefix_caching": False,
-    "generation_config": "vllm",  # nothing of the checkpoint's own sampling steers an answer
+    "generation_config": "vllm",  # the checkpoint's own sampling settings are ignored
     "seed": 0,
 }
 RESERVED = frozenset({"model", "tokenizer", "worker_extension_cls", "generation_config"})
-"""What an engine argument may not say: an answer would be another deployment's, or states would be missing."""
+"""Engine arguments that are not allowed: they would change the deployment, or suppress states."""
 
 
 Windows = Callable[[list[ScoreRequest]], Iterator[list[ScoreRequest]]]
 
 
 class VLLMEngine(BatchedEngine):
-    """A checkpoint that vLLM has open in another process."""
+    """A checkpoint opened by vLLM in another process."""
 
     options: ClassVar[frozenset[str]] = frozenset(
         {"device", "kv_cache_dtype", "recurrent_state_dtype", "engine_python", "engine_arguments", "workers", "ray"}
@@ -89,21 +89,21 @@ class VLLMEngine(BatchedEngine):
 
     @classmethod
     def check_options(cls, options: EngineOptions) -> None:
-        """Look for the environment, and read its arguments.
+        """Check the environment, and parse its arguments.
 
         Raises:
-            UsageError: there is none, or an argument is not the user's to set.
+            UsageError: it does not exist, or an argument is reserved.
         """
         _check_known(_own_arguments(options), environment(options.engine_python))
 
     @classmethod
     def load(cls, settings: EngineSettings) -> "VLLMEngine":
-        """Start vLLM on the checkpoint, and hold the states that it gives to its own log-probabilities.
+        """Start vLLM on the checkpoint, and compare its states with its own log-probabilities.
 
         Raises:
-            UsageError: no environment, or a value that an option does not have.
-            CorruptCheckpointError: the head's weights are not what the checkpoint says.
-            EngineError: vLLM does not load the checkpoint, or its states are not those of its answers.
+            UsageError: no environment, or an invalid option value.
+            CorruptCheckpointError: the head's weights contradict the checkpoint's description.
+            EngineError: vLLM does not load the checkpoint, or its states do not match its answers.
         """
         there = environment(settings.engine_python)
         with opened_once():
@@ -116,7 +116,7 @@ class VLLMEngine(BatchedEngine):
                 opened = worker.ask("open", "it opened the checkpoint", arguments=_arguments(settings, there))
             except AskError as error:
                 raise EngineError("engine-not-opened", f"vLLM does not open {settings.folder}: {error}.") from error
-            held.check()  # what vLLM loaded is what the identity is of
+            held.check()  # so that the identity describes the bytes that vLLM loaded
         engine = cls(worker, int(opened["context"]), head, tokenizer, stop_ids, identity)
         check_states(engine, worker, engine._context)
         return engine
@@ -126,7 +126,7 @@ class VLLMEngine(BatchedEngine):
         """From the files, the environment's versions and the settings.
 
         Raises:
-            UsageError: no environment, or a value that an option does not have.
+            UsageError: no environment, or an invalid option value.
         """
         there = environment(settings.engine_python)
         folder, kv_cache_dtype = hold(settings.folder), settings.kv_cache_dtype
@@ -164,7 +164,7 @@ class VLLMEngine(BatchedEngine):
         return self._head.plain()
 
     def divided(self, requests: Sequence[Request]) -> Divided:
-        """The windows; each is the same window where it is handed over alone."""
+        """The windows; each is the same if submitted alone."""
         fitting, refused = parted(requests, self._too_long)
         scores = len(requests) > 0 and isinstance(requests[0], ScoreRequest)
         return Divided([*(self._windows_of_texts(fitting) if scores else windows_of_answers(fitting))], refused)
@@ -176,14 +176,14 @@ class VLLMEngine(BatchedEngine):
         under_way: ScoringWindow | None = None
         try:
             for window in batches:
-                # asked once the one before is computed, whose states are then read and used meanwhile
+                # submitted once the previous one is computed, whose states are read and used meanwhile
                 before, under_way = under_way, ScoringWindow(self._worker, window)
                 if before is not None:
                     yield before.results(self.device)
             if under_way is not None:
                 yield under_way.results(self.device)
         finally:
-            if under_way is not None:  # whoever stops in the middle leaves a window behind
+            if under_way is not None:  # a caller that stops early leaves a window behind
                 under_way.forget()
 
     def _too_long(self, request: Request) -> str | None:
@@ -208,7 +208,7 @@ class VLLMEngine(BatchedEngine):
         return shared_out(results, time.monotonic() - started)
 
     def _sampling(self, request: GenerationRequest) -> dict[str, Any]:
-        """The arguments of vLLM's `SamplingParams`; the seed follows from the request's seed and key."""
+        """The arguments of vLLM's `SamplingParams`; the seed depends on the request's seed and key."""
         return {
             "max_tokens": request.max_new_tokens,
             "temperature": request.temperature,
@@ -218,7 +218,7 @@ class VLLMEngine(BatchedEngine):
             "seed": engine_seed(request),
             "stop": list(request.stop),
             "stop_token_ids": list(self._stop_ids),
-            "ignore_eos": True,  # what ends a turn is named above
+            "ignore_eos": True,  # the ends of a turn are listed above
             "skip_special_tokens": False,
         }
 
@@ -229,25 +229,25 @@ class VLLMEngine(BatchedEngine):
         )
 
     def in_windows(self, windows_of: "Windows") -> "VLLMEngine":
-        """The same process, asked in other windows."""
+        """The same process, with other windows."""
         variant = copy.copy(self)
         variant._windows_of_texts = windows_of
         return variant
 
 
 def one_by_one(requests: list[ScoreRequest]) -> Iterator[list[ScoreRequest]]:
-    """Every request is asked alone."""
+    """One request per window."""
     yield from ([request] for request in requests)
 
 
 def other_company(requests: list[ScoreRequest]) -> Iterator[list[ScoreRequest]]:
-    """Half as many tokens at once, in an order that follows from keys and not from lengths."""
+    """Windows of half as many tokens, in an order by keys instead of lengths."""
     ordered = sorted(requests, key=lambda request: (request.group, request.key))
     return in_order(ordered, lambda window, one: _length(window) + len(one.token_ids) > WINDOW_TOKENS // 2)
 
 
 def windows_of_answers(requests: Sequence[GenerationRequest]) -> Iterator[list[GenerationRequest]]:
-    """Of one group each and in order, as many as are handed over at once."""
+    """Windows of one group each and in order, at the maximum size."""
     groups = {group: at for at, group in enumerate(dict.fromkeys(request.group for request in requests))}
 
     def is_full(window: list[GenerationRequest], request: GenerationRequest) -> bool:
@@ -267,7 +267,7 @@ def _arguments(settings: EngineSettings, there: Environment) -> dict[str, Any]:
     if there.on_cpu:
         chosen |= {"enforce_eager": True, "max_num_seqs": 16}
     if "text_config" in open_checkpoint(hold(settings.folder)).config and "language_model_only" in there.arguments:
-        chosen["language_model_only"] = True  # no picture is ever shown
+        chosen["language_model_only"] = True  # images are never used
     if settings.kv_cache_dtype not in (None, "auto"):
         chosen["kv_cache_dtype"] = settings.kv_cache_dtype
     if settings.recurrent_state_dtype is not None:
@@ -276,10 +276,10 @@ def _arguments(settings: EngineSettings, there: Environment) -> dict[str, Any]:
 
 
 def _own_arguments(options: EngineOptions) -> dict[str, Any]:
-    """What `--engine-arg NAME=VALUE` says; a value is JSON, or else a string.
+    """The arguments in `--engine-arg NAME=VALUE`; a value is JSON, or else a string.
 
     Raises:
-        UsageError: a name that is not the user's to set.
+        UsageError: a reserved name.
     """
     own: dict[str, Any] = {}
     for each in options.engine_arguments:
@@ -301,7 +301,7 @@ def _own_arguments(options: EngineOptions) -> dict[str, Any]:
 
 
 def _check_known(own: Mapping[str, Any], there: Environment) -> None:
-    """Refuse a name that neither q36eval nor this vLLM has, before a reference is waited for."""
+    """Refuse a name unknown to both q36eval and this vLLM, before any wait for a reference."""
     unknown = [] if not there.arguments else [name for name in own if name not in there.arguments]
     if not unknown:
         return
@@ -316,7 +316,7 @@ def _check_known(own: Mapping[str, Any], there: Environment) -> None:
 
 
 def _check_drafts(own: Mapping[str, Any], folder: HeldFolder) -> None:
-    """Refuse drafts of the checkpoint's own head where it has none, before vLLM spends minutes on finding out."""
+    """Refuse drafts from the checkpoint's own head if it has none, before vLLM needs minutes to detect it."""
     drafts = own.get("speculative_config")
     if not isinstance(drafts, Mapping) or drafts.get("model") is not None:
         return

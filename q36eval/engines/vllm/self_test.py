@@ -1,6 +1,6 @@
-"""Whether the states that were taken are those that vLLM answers from: held to its own log-probabilities.
+"""Whether the captured states are those behind vLLM's answers: compared with its own log-probabilities.
 
-Whatever version this vLLM has, it is trusted after this test and refused where it fails.
+Any version of vLLM is trusted after this test and refused if it fails.
 """
 
 from collections.abc import Iterator, Sequence
@@ -21,17 +21,17 @@ SHORT_TEXTS = (
 TEXTS = (*SHORT_TEXTS, " ".join(SHORT_TEXTS * 3))
 """The last is longer than a block of a prefix cache (128 tokens on a CPU)."""
 MEDIAN_NATS = 0.1
-"""Half of a text's log-probabilities may differ by no more: logits in BF16 are off by up to 2^-8 of their size, 0.12 at
-32, in most tokens far less. A norm that is left out, another head or rows in another order are nats off."""
+"""The maximum of the median difference of a text's log-probabilities: BF16 logits are off by up to 2^-8 of their size,
+0.12 at 32, in most tokens far less. A missing norm, another head or another order of rows is nats off."""
 ANSWER_NATS = 0.5
-"""One token, the answered one, may differ by no more."""
+"""The maximum difference of one token, the answered one."""
 
 
 def check_states(engine: Engine, worker: WorkerProcess, context: int) -> None:
-    """Score a few texts, and compare the log-probability of each token with what vLLM says of it.
+    """Score a few texts, and compare the log-probability of each token with vLLM's.
 
-    It says so in the passes that the states are of: where inputs are quantized, other passes round them otherwise, and
-    half of the log-probabilities move by over 0.1 nats. Texts that come again lie in a prefix cache that is on.
+    vLLM reports them for the same passes as the states: if inputs are quantized, other passes round differently, and
+    half of the log-probabilities change by over 0.1 nats. Repeated texts use a prefix cache that is on.
 
     Raises:
         EngineError: states are missing, not finite or zero, or give other log-probabilities than vLLM's; names the

@@ -1,4 +1,4 @@
-"""Texts that vLLM scores together: asked, computed while something else is done here, and their states read."""
+"""Texts that vLLM scores together: requested, computed concurrently with other work here, and their states read."""
 
 import time
 from collections.abc import Mapping, Sequence
@@ -16,7 +16,7 @@ _numbers = count()
 
 
 class ScoringWindow:
-    """Asked as soon as it is made. A row of states predicts the next token, so no prompt has its last token."""
+    """Requested when created. A row of states predicts the next token, so no prompt includes its last token."""
 
     def __init__(self, worker: WorkerProcess, requests: Sequence[ScoreRequest], log_probs: bool = False) -> None:
         self._requests = requests
@@ -27,19 +27,19 @@ class ScoringWindow:
         self._asked = worker.begin("score", what, prompts=self._prompts, path=str(self._path), log_probs=log_probs)
 
     def forget(self) -> None:
-        """Nobody wants it: once it is computed, remove its states."""
+        """Discard it: once it is computed, remove its states."""
         self._asked.wait()
         with suppress(FileNotFoundError):
             self._path.unlink()
 
     def told(self) -> list[list[tuple[int, float]]]:
-        """With `log_probs`, of each text what vLLM says in the passes that the states are of: after each of its tokens
-        but the last, the next one (at the end its answer) and the log-probability of that in nats."""
+        """With `log_probs`, for each text vLLM's values in the passes of the states: after each of its tokens but the
+        last, the next one (at the end its answer) and its log-probability in nats."""
         told: list[list[tuple[int, float]]] = self._asked.answer()["told"]
         return told
 
     def results(self, device: "torch.device | str") -> list[Scored]:
-        """Of every text its rows on that device, or what prevented them.
+        """The rows of every text on that device, or its error.
 
         Raises:
             EngineError: vLLM is gone.
@@ -48,7 +48,7 @@ class ScoringWindow:
         try:
             answer = self._asked.answer()
             states = self._states(answer).to(device)
-            alive = states.any(dim=-1).cpu()  # asked of the device, which is faster than a CPU
+            alive = states.any(dim=-1).cpu()  # computed on the device, which is faster than a CPU
         except AskError as error:
             return [Scored(request, None, error=f"vLLM: {error}") for request in self._requests]
         finally:
@@ -59,7 +59,7 @@ class ScoringWindow:
         return shared_out(rows, float(answer["seconds"]) + time.monotonic() - begun)
 
     def _states(self, answer: Mapping[str, Any]) -> torch.Tensor:
-        """The rows [N, H] of the file that the plug-in wrote, mapped; none where it took none."""
+        """The rows [N, H] of the plug-in's file, memory-mapped; none if it wrote none."""
         if not answer["dtype"]:
             return torch.empty(0, 1)
         dtype, width = getattr(torch, answer["dtype"]), int(answer["width"])

@@ -1,6 +1,6 @@
-"""Units out to the workers that are free, results back in the order of the units, a lost worker's units again.
+"""Sends units to free workers, returns results in the order of the units, and repeats a lost worker's units.
 
-Ray's own retries do not serve here. `max_task_retries` waits for the same actor, so the units of a node that never
+Ray's own retries are not suitable. `max_task_retries` waits for the same actor, so the units of a node that never
 returns would wait while others are free. `ActorPool` gives an actor one call at a time, and the next one only when its
 result is taken.
 """
@@ -18,13 +18,13 @@ from q36eval.errors import EngineError, Q36Error
 AHEAD = 2
 """Units a worker holds at a time, so that it has the next one when it has computed one."""
 WINDOW = 4
-"""Units for each worker that are under way or wait to be taken, at most: the bound of memory."""
+"""The maximum of active and waiting units per worker: bounds the memory."""
 KILLS = 3
-"""Deaths of workers, or failures of their engines, that one unit may cost."""
+"""The number of lost workers, or engine failures, after which one unit is given up."""
 
 
 class FatalUnitError(EngineError):
-    """A unit that no worker survives."""
+    """A unit that kills every worker."""
 
 
 Outcome = Computed | FatalUnitError
@@ -32,24 +32,24 @@ Outcome = Computed | FatalUnitError
 
 @dataclass
 class Dispatch:
-    """One list of units on its way through the workers of a pool."""
+    """One list of units, computed by the workers of a pool."""
 
     pool: Pool
     replica: Replica
     units: Sequence[Sequence[Batch]]
     _waiting: set[int] = field(default_factory=set)
     _held: dict[Any, tuple[Member, int | None]] = field(default_factory=dict)
-    """By call: the worker, and the unit that it computes; None while it opens the replica."""
+    """By call: the worker and its unit; None while it opens the replica."""
     _done: dict[int, Outcome] = field(default_factory=dict)
     _kills: Counter[int] = field(default_factory=Counter)
-    """Units that a worker held when it was lost, with the number of losses. They are computed alone from then on, so
-    that no unit pays for another more than once."""
+    """Units held by a worker when it was lost, with the number of losses. They are computed alone from then on, so that
+    a unit suffers from another at most once."""
 
     def outcomes(self) -> Iterator[tuple[Sequence[Batch], Outcome]]:
-        """Every unit with its results, or why it has none; in order.
+        """Every unit with its results, or its error; in order.
 
         Raises:
-            EngineError: no worker is left, or the engine failed in one after the other.
+            EngineError: no worker remains, or the engine failed repeatedly.
         """
         self._waiting = set(range(len(self.units)))
         for member in self.pool.members:
@@ -62,14 +62,14 @@ class Dispatch:
                     self._hand_out(unit)
                 yield batches, self._done.pop(unit)
         finally:
-            self._held.clear()  # the caller may stop in the middle
+            self._held.clear()  # the caller may stop early
 
     def _open(self, member: Member) -> None:
         if not member.has(self.replica):
             self._held[member.actor.open.remote(self.replica)] = (member, None)
 
     def _hand_out(self, first: int) -> None:
-        """Give units within the window to the workers that hold least."""
+        """Give units within the window to the workers with the fewest."""
         window = range(first, first + WINDOW * len(self.pool.members))
         for unit in [unit for unit in window if unit in self._waiting]:
             most = 1 if unit in self._kills else AHEAD
@@ -84,7 +84,7 @@ class Dispatch:
         return AHEAD if any(unit is None or unit in self._kills for unit in units) else len(units)
 
     def _take_back(self) -> None:
-        """Wait for a unit, or for a worker that opens the replica."""
+        """Wait for a unit, or for a worker to open the replica."""
         opens_only = all(unit is None for _, unit in self._held.values())
         calls = self.pool.ready(list(self._held), PLACED_WITHIN_S if opens_only else None) if self._held else []
         if not calls:
@@ -95,7 +95,7 @@ class Dispatch:
         for call in calls:
             member, unit = self._held.pop(call, (None, None))
             if member is None:
-                continue  # it was held by a worker whose loss another call showed
+                continue  # its worker's loss was detected by another call
             try:
                 if unit is None:
                     self.pool.opened(member, self.replica, call)
@@ -103,7 +103,7 @@ class Dispatch:
                 computed = self.pool.value(call)
             except LostError as error:
                 self._lost(member, str(error), [unit, *self._units_of(member)])
-            except Q36Error as error:  # its engine is gone, though its process lives on
+            except Q36Error as error:  # its engine is gone, though its process is alive
                 if unit is not None and self._kills[unit] + 1 >= KILLS:
                     raise
                 self._lost(member, str(error), [unit])
@@ -111,7 +111,7 @@ class Dispatch:
                 self._take(member, unit, computed)
 
     def _take(self, member: Member, unit: int, computed: Computed) -> None:
-        """Keep the results; where all are errors the device may be at fault, and another process computes the unit."""
+        """Store the results; if all are errors the device may be faulty, and another process computes the unit."""
         if computed.broken is None:
             member.failures = 0
         elif self._kills[unit] + 1 < KILLS:
@@ -123,7 +123,7 @@ class Dispatch:
         return [unit for holder, unit in self._held.values() if holder is member and unit is not None]
 
     def _lost(self, member: Member, reason: str, to_blame: Sequence[int | None], *, at_work: bool = True) -> None:
-        """Have others compute what it held, and another worker take its place; give up a unit that kills too often."""
+        """Reassign its units, and replace the worker; give up a unit that kills too often."""
         blamed = [unit for unit in to_blame if unit is not None]
         self._kills.update(blamed)
         self._waiting |= {*blamed, *self._units_of(member)}

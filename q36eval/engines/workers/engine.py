@@ -1,4 +1,4 @@
-"""The engine in front of workers: it plans by one of them, has all of them compute, and applies the head itself."""
+"""The front end of the workers' engines: one worker plans, all compute, and the head is applied here."""
 
 import weakref
 from collections.abc import Iterator, Sequence
@@ -66,14 +66,14 @@ class WorkersEngine(BatchedEngine):
         """Open the deployment in every worker, and its head here.
 
         Raises:
-            UsageError, CorruptCheckpointError, EngineError: as the engine alone, said by whichever worker; or workers
-                that cannot be had, or that have another deployment than this machine.
+            UsageError, CorruptCheckpointError, EngineError: as the engine alone, from any worker; or workers are
+                unavailable, or have another deployment than this machine.
         """
         place, theirs = Place.of(settings), _of_a_worker(settings)
         with opened_once():
             held = hold(settings.folder)
             expected = identity_of(theirs)
-            # before workers plan by what memory it leaves them
+            # before workers plan with the remaining memory
             head, tokenizer = Head.of(theirs), load_tokenizer(held)
             held.check()
             pool = pool_at(place)
@@ -90,7 +90,7 @@ class WorkersEngine(BatchedEngine):
 
     @classmethod
     def identity_of(cls, settings: EngineSettings) -> DeploymentIdentity:
-        """Of the engine alone; raises as that."""
+        """The identity of the engine alone; raises as that."""
         return identity_of(_of_a_worker(settings))
 
     @classmethod
@@ -101,7 +101,7 @@ class WorkersEngine(BatchedEngine):
     _embeddings: Embeddings | None = None
 
     def _plan_alike(self, plans: Sequence[MemoryPlan]) -> None:
-        """All workers form the batches of the one that has least room, whoever takes the place of one of them too."""
+        """All workers, replacements included, form the batches of the one with the least room."""
         if not plans:
             return
         least = min(plans, key=lambda plan: (plan.score_tokens, plan.prompt_tokens, plan.rows, plan.batches))
@@ -111,13 +111,13 @@ class WorkersEngine(BatchedEngine):
         self._plan = least
 
     def _change(self, **changed: Any) -> None:
-        """In all workers, and in all that replace them."""
+        """Apply to all workers, and to all replacements."""
         self._replica = replace(self._replica, **changed)
         self._pool.open(self._replica)
 
     @property
     def spread(self) -> dict[str, Any]:  # type: ignore[override]
-        """How many workers there are, where, and how many were lost."""
+        """The number of workers, their nodes, and the number lost."""
         nodes = sorted(member.facts.node for member in self._pool.members if member.facts is not None)
         return {
             "workers": self._pool.place.workers,
@@ -140,7 +140,7 @@ class WorkersEngine(BatchedEngine):
             for unit, outcome in Dispatch(self._pool, self._replica, units).outcomes():
                 self._tell_of_losses()
                 if isinstance(outcome, FatalUnitError):
-                    # another attempt would cost as many workers again
+                    # another attempt would lose as many workers again
                     lost = partial(failed, reason=f"engine: {outcome}", permanent=True)
                     yield from ([lost(request) for request in batch] for batch in unit)
                     continue
@@ -190,16 +190,16 @@ class WorkersEngine(BatchedEngine):
         return variant
 
     _varies: "WorkersEngine | None" = None
-    """The engine whose variant this is, which stays open as long as this one."""
+    """The engine that this one varies, which stays open as long as this one."""
 
 
 UNIT_BATCHES = 4
-"""Batches after one prefix that a worker gets at once, at most: it computes their prefix once. What shares none travels
-alone. That a prefix is computed by several workers changes nothing: its tokens and passes are the same."""
+"""The maximum of batches after one prefix in one unit: the worker computes their prefix once. Others are sent singly.
+If several workers compute a prefix, nothing changes: its tokens and passes are the same."""
 
 
 def in_units(batches: Sequence[Batch]) -> Iterator[list[Batch]]:
-    """The batches that go together, in order."""
+    """The units, in order."""
     for (_, prefix), members in groupby(batches, key=lambda batch: (batch[0].group, common_prefix(batch))):
         alike = list(members)
         size = UNIT_BATCHES if prefix else 1
@@ -207,14 +207,14 @@ def in_units(batches: Sequence[Batch]) -> Iterator[list[Batch]]:
 
 
 def _of_a_worker(settings: EngineSettings) -> EngineSettings:
-    """As a worker opens it: on the first of the GPUs that it is given."""
+    """The settings in a worker: on the first of its GPUs."""
     device = settings.device if settings.device == "cpu" else "cuda:0"
     return replace(settings, folder=checkpoint_path(settings.folder), device=device, workers=None, ray=None)
 
 
 @contextmanager
 def _one_thread(wanted: bool) -> Iterator[None]:
-    """While workers compute, torch has one thread in this process, as it has where it forks them."""
+    """While workers compute, torch has one thread in this process, as with forked workers."""
     before = torch.get_num_threads()
     if wanted:
         torch.set_num_threads(1)

@@ -1,4 +1,4 @@
-"""Workers as Ray actors: connected to, placed, lost and replaced. The only module that imports Ray."""
+"""Workers as Ray actors: connecting, placing, losing and replacing. The only module that imports Ray."""
 
 import atexit
 import logging
@@ -21,20 +21,20 @@ from q36eval.errors import EngineError, Q36Error, UsageError
 from q36eval.redaction import SECRETS
 
 PLACED_WITHIN_S = 300.0
-"""A worker that Ray has not placed and started by then has no place."""
+"""The time limit for Ray to place and start a worker."""
 REACHED_WITHIN_S = 10.0
 REPLACEMENTS_IN_A_ROW = 3
-"""Workers in one place that may fail in their set-up or die idle, none having computed anything; then it is empty."""
+"""The number of workers in one place that may fail in their set-up or die idle in a row; then the place stays empty."""
 SPARE = 2
-"""Cores that a local cluster counts for each worker, whatever the machine has: one that takes the place of a lost one
-need not wait until that one's core counts as free."""
+"""Cores that a local cluster counts for each worker, whatever the machine has: a replacement need not wait until the
+lost worker's core counts as free."""
 CALLS_AT_ONCE = 2
-"""While a worker computes a unit it packs the one before."""
+"""While a worker computes a unit, it packs the previous one."""
 FIXED_ENVIRONMENT = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_DEDUP_LOGS": "0"}
 TOKEN = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
-"""A local cluster listens on every interface, and whoever may call it runs code there: only who has this may."""
+"""A local cluster listens on every interface, and its clients can run code: this token is required."""
 NOT_FOR_RAY = ("RAY_EXPERIMENTAL_NOSET_CUDA_VISIBLE_DEVICES",)
-"""With it all workers of a machine would take its first GPU."""
+"""With it all workers of a machine would use its first GPU."""
 
 
 class LostError(Exception):
@@ -43,7 +43,7 @@ class LostError(Exception):
 
 @dataclass(eq=False)
 class Member:
-    """A worker's place: the actor there, who that is, what it has open, and how many in a row failed there."""
+    """A worker's place: its actor, its facts, its open engines, and its failures in a row."""
 
     actor: Any
     facts: Facts | None = None
@@ -52,7 +52,7 @@ class Member:
     failures: int = 0
 
     def has(self, replica: Replica) -> bool:
-        """Whether it is there and has the replica open, as it is now."""
+        """Whether it is alive and has the replica open in its present form."""
         return self.facts is not None and self.opened.get(replica.number) == replica
 
 
@@ -71,7 +71,7 @@ class Pool:
 
         Raises:
             UsageError: no such cluster, this machine has too few GPUs, or a node has another version of q36eval.
-            EngineError: they could not be placed in time.
+            EngineError: they were not placed in time.
         """
         _connect(place)
         pool = cls(place)
@@ -84,18 +84,18 @@ class Pool:
         return pool
 
     def new_number(self) -> int:
-        """For another engine."""
+        """A number for another engine."""
         self._numbers += 1
         return self._numbers
 
     def open(self, replica: Replica) -> list[Opened]:
-        """Have all workers open a replica, or change the open one to it; each one's answer.
+        """Have all workers open a replica, or change the open one to it; returns each one's answer.
 
-        Lost workers are replaced, and open it when they are next needed.
+        Lost workers are replaced, and the replacement opens it when next needed.
 
         Raises:
-            Q36Error: one of them cannot, as it could not here.
-            EngineError: none is left.
+            Q36Error: one of them cannot, for a reason that also applies here.
+            EngineError: none remains.
         """
         answers: list[Opened] = []
         while not answers:
@@ -111,7 +111,7 @@ class Pool:
         return answers
 
     def opened(self, member: Member, replica: Replica, call: Any) -> Opened:
-        """The answer of a worker that was told to open a replica.
+        """The answer of a worker to the request to open a replica.
 
         Raises:
             LostError: it died.
@@ -125,24 +125,24 @@ class Pool:
         return answer
 
     def close(self, number: int) -> None:
-        """Have an engine given up everywhere, once what is under way there has ended: nobody waits for that."""
+        """Close an engine in all workers after their active calls, without waiting."""
         import ray
 
         if not ray.is_initialized():
             return
         for member in self.members:
             if member.opened.pop(number, None) is not None:
-                with suppress(Exception):  # a lost worker has nothing open
+                with suppress(Exception):  # a lost worker has no open engines
                     member.actor.close.remote(number)
 
     def lost(self, member: Member, reason: str, *, at_work: bool = False) -> None:
-        """Put another worker in the place of one that is gone; `at_work` where what it was at may be to blame.
+        """Replace a lost worker; `at_work` means its unit may be the cause.
 
         Raises:
-            EngineError: none is left.
+            EngineError: none remains.
         """
         self.losses += 1
-        _kill(member.actor)  # it may only be out of reach
+        _kill(member.actor)  # it may only be unreachable
         member.failures += not at_work
         if member.failures > REPLACEMENTS_IN_A_ROW:
             self.leave_out(member, reason)
@@ -165,19 +165,19 @@ class Pool:
             )
 
     def ready(self, calls: Sequence[Any], seconds: float | None = None) -> list[Any]:
-        """Those of the calls that have ended; waits for one."""
+        """Those of the calls that have ended; waits for at least one."""
         import ray
 
         ended, _ = ray.wait(list(calls), num_returns=1, timeout=seconds, fetch_local=False)
         return list(ended)
 
     def value(self, call: Any) -> Any:
-        """What a call returned.
+        """The result of a call.
 
         Raises:
-            LostError: its worker is gone, or its result with it.
-            Q36Error: what it raised.
-            EngineError: it failed in another way, or Ray's own memory or disk is full.
+            LostError: its worker, or its result, is gone.
+            Q36Error: the call's own exception.
+            EngineError: it failed otherwise, or Ray's own memory or disk is full.
         """
         import ray
 
@@ -190,14 +190,14 @@ class Pool:
             raise EngineError("worker-failed", f"{type(error.cause).__name__}: {error.cause}") from error
         except (*gone, ray.exceptions.OutOfMemoryError, ray.exceptions.WorkerCrashedError) as error:
             raise LostError(_first_line(error)) from error
-        except ray.exceptions.RayError as error:  # no room in memory or on the disk, above all
+        except ray.exceptions.RayError as error:  # mostly a lack of memory or disk space
             raise EngineError("ray-failed", f"Ray cannot hand over a result: {_first_line(error)}.") from error
 
     def divide(self, replica: Replica, requests: Sequence[Request]) -> Division:
-        """The batches of requests, by a worker; each would form the same.
+        """The batches of requests, from any worker; each forms the same.
 
         Raises:
-            EngineError: none is left.
+            EngineError: none remains.
         """
         import ray
 
@@ -229,7 +229,7 @@ class Pool:
         return kind.remote(None if self.place.gpus else 1)
 
     def _meet(self) -> None:
-        """Wait for all workers and hold their code to this process's."""
+        """Wait for all workers and compare their code with this process's."""
         import ray
 
         calls = [member.actor.facts.remote() for member in self.members]
@@ -253,7 +253,7 @@ _pools: dict[Place, Pool] = {}
 
 
 def pool_at(place: Place) -> Pool:
-    """The workers of that place, started when they are first wanted; raises as `Pool.start`."""
+    """The workers of that place, started at the first request; raises as `Pool.start`."""
     import ray
 
     if not ray.is_initialized():
@@ -266,7 +266,7 @@ def pool_at(place: Place) -> Pool:
 
 
 def _shut_down() -> None:
-    """Leave the cluster; one of this machine ends, and its logs go with it."""
+    """Leave the cluster; a local one ends, and its logs are removed."""
     import ray
 
     ray.shutdown()
@@ -319,7 +319,7 @@ def _connect(place: Place) -> None:
         except (ConnectionError, RuntimeError, ValueError, OSError) as error:
             there = "started here" if place.address is None else f"reached at {place.address}"
             raise UsageError("ray-not-reached", f"Ray cannot be {there}: {_first_line(error)}") from error
-    # what a node says of a process that died goes to stdout, whatever is asked of logs; who lost it says it in words
+    # a node's messages on dead processes go to stdout whatever the log settings; our own messages replace them
     if hasattr(ray, "_private"):
         ray._private.worker.print_to_stdstream = lambda *said, **how: None
     _connected_to[:] = [place.address]
@@ -340,7 +340,7 @@ _connected_to: list[str | None] = []
 
 
 def _read_environment() -> None:
-    """Ray reads how calls are authenticated once, when it is first imported in a process."""
+    """Ray reads its authentication settings once, when first imported in a process."""
     from ray._raylet import AuthenticationTokenLoader, Config  # type: ignore[attr-defined]  # compiled, without types
 
     Config.initialize("")
@@ -348,10 +348,10 @@ def _read_environment() -> None:
 
 
 def _reach(address: str) -> None:
-    """See that somebody listens there: Ray itself would try for minutes.
+    """Check that the address accepts connections: Ray itself would try for minutes.
 
     Raises:
-        OSError: nobody does.
+        OSError: it does not.
     """
     host, _, port = address.rpartition(":")
     if host and port.isdigit():
@@ -380,18 +380,18 @@ def _first_line(error: BaseException) -> str:
 
 
 def local_environment(inherited: Mapping[str, str]) -> dict[str, str]:
-    """What a cluster of this machine and its workers find in their environment, of what the command has."""
-    unwanted = (*SECRETS, "Q36EVAL_HISTORY", *NOT_FOR_RAY)  # which no worker needs
+    """The part of the command's environment for a local cluster and its workers."""
+    unwanted = (*SECRETS, "Q36EVAL_HISTORY", *NOT_FOR_RAY)  # no worker needs these
     kept = {name: value for name, value in inherited.items() if not any(fnmatch(name, each) for each in unwanted)}
     code = Path(__file__).resolve().parents[3]
-    if (code / "pyproject.toml").is_file():  # a checkout, which need not be installed
+    if (code / "pyproject.toml").is_file():  # a checkout need not be installed
         kept["PYTHONPATH"] = os.pathsep.join(filter(None, [str(code), kept.get("PYTHONPATH", "")]))
     return kept | FIXED_ENVIRONMENT | TOKEN
 
 
 @contextmanager
 def _environment(*, local: bool) -> Iterator[None]:
-    """What Ray starts inherits this process's environment as it is meanwhile."""
+    """Processes that Ray starts inherit the environment set here."""
     before = dict(os.environ)
     without = {name: value for name, value in before.items() if name not in NOT_FOR_RAY}
     wanted = local_environment(before) if local else without | FIXED_ENVIRONMENT
@@ -400,7 +400,7 @@ def _environment(*, local: bool) -> Iterator[None]:
     os.environ.update(wanted)
     try:
         yield
-    finally:  # what Ray set of its own meanwhile stays
+    finally:  # variables set by Ray itself stay
         for name in wanted.keys() - before.keys():
             os.environ.pop(name, None)
         os.environ.update(before)
@@ -408,7 +408,7 @@ def _environment(*, local: bool) -> Iterator[None]:
 
 @contextmanager
 def _signals_kept() -> Iterator[None]:
-    """Ray takes SIGTERM for itself; what it means to a command stays."""
+    """Ray replaces the SIGTERM handler; this restores the command's."""
     numbers = [signal.SIGTERM, signal.SIGINT]
     before = {number: signal.getsignal(number) for number in numbers}
     try:

@@ -1,4 +1,4 @@
-"""What runs in a worker: engines opened there, and the batches they compute. It knows nothing of Ray."""
+"""The code in a worker: opened engines, and their computed batches. Independent of Ray."""
 
 import os
 import socket
@@ -35,7 +35,7 @@ from q36eval.records import DeploymentIdentity
 
 @dataclass(frozen=True)
 class Facts:
-    """Where a worker is, and with which code."""
+    """A worker's place and version of the code."""
 
     node: str
     process: int
@@ -44,7 +44,7 @@ class Facts:
 
     @classmethod
     def here(cls) -> "Facts":
-        """Of this process."""
+        """The facts of this process."""
         try:
             installed = version("q36eval")
         except PackageNotFoundError:
@@ -54,23 +54,23 @@ class Facts:
 
 @dataclass(frozen=True)
 class Replica:
-    """What each worker has open for one engine of the command, also a worker that takes the place of a lost one."""
+    """The specification of one engine in each worker, replacements included."""
 
     number: int
     settings: EngineSettings
     identity: DeploymentIdentity | None = None
-    """What the opened engine must have; None for a variant of one."""
+    """The required identity of the opened engine; None for a variant of one."""
     plan: MemoryPlan | None = None
     kv_scales: tuple[str | None, ...] = ()
-    """The one value that `use_kv_scales` was given, if it was."""
+    """The value last passed to `use_kv_scales`, if any."""
     varies: "Replica | None" = None
     perturbation: str = ""
-    """Which one of the engine that it varies."""
+    """The perturbation of the engine that it varies."""
 
 
 @dataclass(frozen=True)
 class Opened:
-    """What the command needs to know of an engine that a worker has open."""
+    """A worker's description of an opened engine, for the command."""
 
     facts: Facts
     identity: DeploymentIdentity
@@ -80,15 +80,15 @@ class Opened:
     ignores_activation_quantization: bool
     drafts: bool
     one_thread: bool
-    """Whether the engine alone would compute this model by processes of one thread each."""
+    """Whether the engine alone would compute this model in one-thread processes."""
     plan: MemoryPlan | None
     perturbations: tuple[tuple[Perturbation, bool], ...]
-    """Each without its variant, and whether there is one."""
+    """Each without its variant, and whether it has one."""
 
 
 @dataclass(frozen=True)
 class Division:
-    """The batches of a list of requests by their places in it, and errors of those that are in none."""
+    """The batches of a list of requests by their indices, and errors of those that are in none."""
 
     batches: tuple[tuple[int, ...], ...]
     refused: tuple[tuple[int, Result], ...]
@@ -96,23 +96,23 @@ class Division:
 
 Packed = tuple[Result, "np.ndarray[Any, Any] | None", str]
 """A result without its request and states; the states' bytes (numpy has no BF16) and their dtype. Ray shares an array
-with its reader without a copy; a tensor it would pickle."""
+with its reader without a copy; a tensor would be pickled."""
 
 _NO_SCORE, _NO_PROMPT = ScoreRequest("", (0, 0)), GenerationRequest("", (0,), 0)
 
 
 @dataclass(frozen=True)
 class Computed:
-    """A unit's results, and what the engine wants said."""
+    """A unit's results, and the engine's notes."""
 
     results: tuple[tuple[Packed, ...], ...]
     said: tuple[str, ...]
     broken: str | None = None
-    """The error of all results, where another worker might have computed them: this one's device may be at fault."""
+    """The error of all results, if another worker might succeed: this one's device may be faulty."""
 
 
 def packed(result: Result) -> Packed:
-    """As a result travels; states leave the device here."""
+    """A result in its transfer form; states leave the device here."""
     if not isinstance(result, Scored):
         return replace(result, request=_NO_PROMPT), None, ""
     bare, states = replace(result, request=_NO_SCORE, hidden_states=None), result.hidden_states
@@ -128,14 +128,14 @@ def unpacked(computed: Computed, batches: Sequence[Batch], device: "torch.device
         for request, (result, states, dtype) in zip(batch, results, strict=True):
             changed: dict[str, Any] = {"request": request}
             if states is not None:
-                copy = np.array(states)  # Ray's array goes when its unit is done with
+                copy = np.array(states)  # Ray's array is freed with its unit
                 changed["hidden_states"] = torch.from_numpy(copy).view(getattr(torch, dtype)).to(device)
             whole.append(replace(result, **changed))
         yield whole
 
 
 def broken_of(batches: Sequence[Sequence[Result]]) -> str | None:
-    """Why every result of a unit is an error, unless it is one of a request, or of too little memory."""
+    """Why every result of a unit is an error, except errors of single requests and lack of memory."""
     errors = [result.error for batch in batches for result in batch if result.error and not result.permanent]
     if not errors or len(errors) < sum(map(len, batches)):
         return None
@@ -144,24 +144,24 @@ def broken_of(batches: Sequence[Sequence[Result]]) -> str | None:
 
 
 class Worker:
-    """Engines by number, each a replica of one that the command stands for.
+    """Engines by number, each a replica of one in the command.
 
-    Two calls may be in it at once: while one computes, the results of the one before are packed and sent.
+    Two calls may be active: while one computes, the results of the previous one are packed and sent.
     """
 
     def __init__(self, threads: int | None) -> None:
-        """`threads` of a CPU worker, whose core is its own; None on a GPU."""
+        """`threads` of a CPU worker with its own core; None on a GPU."""
         self._threads = threads
         self._engines: dict[int, Engine] = {}
         self._said: dict[int, list[str]] = {}
         self._busy = threading.Lock()
 
     def facts(self) -> Facts:
-        """Who answers."""
+        """The worker's facts."""
         return Facts.here()
 
     def open(self, replica: Replica) -> Opened:
-        """Open an engine as the replica says, or change the open one to that.
+        """Open an engine for the replica, or change the open one to it.
 
         Raises:
             Q36Error: it cannot be opened, or is another deployment here.
@@ -193,7 +193,7 @@ class Worker:
         return engine
 
     def close(self, number: int) -> None:
-        """Give an engine up, and its memory back."""
+        """Close an engine and release its memory."""
         with self._busy:
             self._said.pop(number, None)
             engine = self._engines.pop(number, None)
@@ -203,7 +203,7 @@ class Worker:
                 give_back(device)
 
     def divide(self, number: int, requests: Sequence[Request]) -> Division:
-        """The batches of a list that holds known requests too."""
+        """The batches of a list that includes known requests."""
         with self._busy:
             divided = self._batched(number).divided(requests)
         places = {id(request): place for place, request in enumerate(requests)}
@@ -227,7 +227,7 @@ class Worker:
         return engine
 
     def _in_threads(self) -> None:
-        """How many threads torch takes is said in each of a process's threads."""
+        """torch's number of threads must be set in each thread of a process."""
         if self._threads is not None:
             torch.set_num_threads(self._threads)
 
@@ -236,7 +236,7 @@ def _loaded(replica: Replica) -> Engine:
     """The engine of a replica.
 
     Raises:
-        UsageError: it is another deployment here; names this node, and the fields that differ.
+        UsageError: it is another deployment here; names this node and the differing fields.
     """
     engine = open_engine(replica.settings)
     differing = [] if replica.identity is None else engine.identity.differing_fields(replica.identity)

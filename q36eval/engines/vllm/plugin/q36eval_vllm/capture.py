@@ -1,9 +1,9 @@
 """Final hidden states of every prompt position, taken in vLLM's worker after each forward pass.
 
 Every model runner of vLLM keeps the states of a step's tokens, after the final norm, between its methods
-`execute_model` and `sample_tokens`. They are taken there: outside every CUDA graph and every compiled region, and after
-eager, piecewise and whole-graph passes alike, so this changes no setting of the engine. Which tokens a step has is
-read from what vLLM's scheduler hands to the runner.
+`execute_model` and `sample_tokens`. They are copied there: outside every CUDA graph and compiled region, after eager,
+piecewise and whole-graph passes, so this changes no setting of the engine. The tokens of a step are read from the
+scheduler's output to the runner.
 """
 
 import hashlib
@@ -16,27 +16,27 @@ from typing import Any
 import torch
 
 METHOD, STATE = "execute_model", "execute_model_state"
-"""The runner's method that is wrapped, and where it leaves the states."""
+"""The wrapped method of the runner, and the attribute that holds the states."""
 
 
 def prompt_sha256(token_ids: Any) -> str:
-    """A prompt's name in what is taken: rows are found again by what was asked, not by an id that vLLM gave."""
+    """A prompt's key in the results: rows are matched by the prompt, not by vLLM's ids."""
     return hashlib.sha256(torch.tensor(list(token_ids), dtype=torch.int32).numpy().tobytes()).hexdigest()
 
 
 @dataclass
 class Taken:
-    """What came of one request's prompt of `length` tokens, whose rows lie in the file from row `begin` on."""
+    """The result for one request's prompt of `length` tokens, whose rows start at row `begin` of the file."""
 
     sha256: str
     length: int
     begin: int
     seen: set[int] = field(default_factory=set)
-    """The positions of which a row was taken; one may be computed twice."""
+    """The positions with a row; one may be computed twice."""
 
 
 class Writing:
-    """A file that rows are written to while the next step is computed: a thread waits for their copies and writes."""
+    """A file for rows, written while the next step is computed: a thread waits for their copies and writes."""
 
     def __init__(self, path: str) -> None:
         self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
@@ -46,7 +46,7 @@ class Writing:
         self._thread.start()
 
     def add(self, rows: torch.Tensor, first: int) -> None:
-        """Rows [N, H] of the file, from row `first` on. The copy into host memory makes no step wait."""
+        """Write rows [N, H] from row `first` on. The copy into host memory does not block a step."""
         if rows.is_cuda:
             there = torch.empty(rows.shape, dtype=rows.dtype, pin_memory=True).copy_(rows, non_blocking=True)
             copied: Any = torch.cuda.Event(blocking=True)  # type: ignore[no-untyped-call]
@@ -59,7 +59,7 @@ class Writing:
         """Return once everything is in the file.
 
         Raises:
-            RuntimeError: not everything is: a file system is full, or the device failed; says why.
+            RuntimeError: a write failed: a file system is full, or the device failed; names the cause.
         """
         self._queue.put(None)
         self._thread.join()
@@ -76,7 +76,7 @@ class Writing:
                 if copied is not None:
                     copied.synchronize()
                 _write_at(self._file, rows, offset)
-            except BaseException as error:  # else a file that ends early would be all that tells
+            except BaseException as error:  # else a truncated file would be the only sign
                 self.error = error
 
 
@@ -86,11 +86,11 @@ class HiddenStates:
     _q36eval_file: Writing
 
     def q36eval_begin(self, path: str) -> None:
-        """Start to take states, and to write them to a file, row after row; of several workers the first one does.
+        """Start to take states, and to write them to a file, row after row; only the first of several workers does.
 
         Raises:
-            RuntimeError: this vLLM's runner has no such place.
-            OSError: the file cannot be made.
+            RuntimeError: this vLLM's runner lacks the attribute.
+            OSError: the file cannot be created.
         """
         runner = self.model_runner  # type: ignore[attr-defined]
         if not hasattr(runner, STATE):
@@ -106,19 +106,19 @@ class HiddenStates:
             output = original(scheduled, *more, **named)
             try:
                 self._q36eval_take(scheduled, getattr(runner, STATE))
-            except Exception as error:  # told at the end, and vLLM goes on
+            except Exception as error:  # reported at the end, and vLLM continues
                 self._q36eval_file.error = error
             return output
 
         setattr(runner, METHOD, taking)
 
     def _q36eval_take(self, scheduled: Any, state: Any) -> None:
-        """The rows of the prompts that the scheduler handed over; `state` is None of a step that computed nothing."""
+        """The rows of the scheduled prompts; `state` is None for a step that computed nothing."""
         new, known = scheduled.scheduled_new_reqs, scheduled.scheduled_cached_reqs
         positions = dict(zip(known.req_ids, known.num_computed_tokens, strict=True))
         for each in new:
             positions[each.req_id], length = each.num_computed_tokens, len(each.prompt_token_ids)
-            if each.req_id not in self._q36eval_taken:  # else it begins anew
+            if each.req_id not in self._q36eval_taken:  # else it starts again
                 taken = Taken(prompt_sha256(each.prompt_token_ids), length, self._q36eval_rows)
                 self._q36eval_taken[each.req_id] = taken
                 self._q36eval_rows += length
@@ -126,23 +126,23 @@ class HiddenStates:
             return
         states, begin = state.hidden_states, 0
         self._q36eval_kind = (int(states.shape[-1]), str(states.dtype).removeprefix("torch."))
-        # vLLM's first model runner keeps its batch to itself, the second one leaves it with the states
+        # vLLM's first model runner keeps its batch private, the second one stores it with the states
         batch = getattr(state, "input_batch", None) or self.model_runner.input_batch  # type: ignore[attr-defined]
         for request_id in batch.req_ids:
             count, taken = scheduled.num_scheduled_tokens[request_id], self._q36eval_taken[request_id]
             position = int(positions[request_id])
-            kept = min(count, taken.length - position)  # what is answered is not asked for
+            kept = min(count, taken.length - position)  # generated tokens are not needed
             if kept > 0:
                 self._q36eval_file.add(states[begin : begin + kept], taken.begin + position)
                 taken.seen.update(range(position, position + kept))
             begin += count
 
     def q36eval_end(self) -> "dict[str, Any]":
-        """Stop, and say where in the file each prompt lies.
+        """Stop, and return each prompt's rows in the file.
 
         Returns:
-            `width`, `dtype`, and `prompts`: by a prompt's hash its first row and the number of its rows. A prompt of
-            which a position was not seen is left out. Empty of a worker that is not the first.
+            `width`, `dtype`, and `prompts`: by a prompt's hash its first row and the number of its rows. A prompt with
+                a missing position is left out. Empty for a worker that is not the first.
 
         Raises:
             RuntimeError: not all of them are in the file.
@@ -160,7 +160,7 @@ class HiddenStates:
 
 
 def _write_at(file: int, rows: torch.Tensor, offset: int) -> None:
-    """All bytes: one call of the system may take fewer."""
+    """Write all bytes: one system call may write fewer."""
     array: Any = rows.contiguous().view(torch.uint8).numpy()
     left = memoryview(array).cast("B")
     while left:

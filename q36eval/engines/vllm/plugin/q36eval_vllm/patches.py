@@ -1,17 +1,17 @@
-"""What vLLM does not load by itself: the text model alone, heads in FP8 with scales by block, drafts of the former."""
+"""Models that vLLM does not load itself: the text model alone, FP8 heads with block scales, drafts of the former."""
 
 from functools import wraps
 from typing import Any
 
 NAME = "Qwen3_5MoeForCausalLM"
-"""As checkpoints without a vision tower name it."""
+"""The name in checkpoints without a vision tower."""
 TEXT_ONLY, WITH_VISION = "qwen3_5_moe_text", "qwen3_5_moe"
-"""The types of models, by which vLLM knows a draft head."""
+"""The model types by which vLLM detects a draft head."""
 _BEFORE: Any = None
 
 
 def register_text_only() -> None:
-    """Make the architecture known where this vLLM has it as a class and does not register it (0.26)."""
+    """Register the architecture in a vLLM that has the class but does not register it (0.26)."""
     from vllm import ModelRegistry
 
     if NAME in ModelRegistry.get_supported_archs():
@@ -23,9 +23,9 @@ def register_text_only() -> None:
 
 
 def load_block_scaled_heads() -> None:
-    """Give `VocabParallelEmbedding` a weight loader that takes block scales too.
+    """Give `VocabParallelEmbedding` a weight loader that supports block scales.
 
-    They have a row for 128 of the vocabulary: vLLM 0.26 expects one for each.
+    They have a row per 128 vocabulary rows: vLLM 0.26 expects one for each.
     """
     from vllm.model_executor.layers.vocab_parallel_embedding import VocabParallelEmbedding
     from vllm.model_executor.parameter import BlockQuantScaleParameter
@@ -60,13 +60,13 @@ def load_block_scaled_heads() -> None:
 
 
 def draft_config(config: Any) -> Any:
-    """vLLM's own change of a configuration into that of its draft head, text-only ones included.
+    """vLLM's own change of a configuration into that of its draft head, for text-only models, too.
 
-    A function of a module, since vLLM sends it to its other processes.
+    A module-level function, since vLLM sends it to its other processes.
     """
     if getattr(config, "model_type", None) == TEXT_ONLY:
         if getattr(config, "mtp_num_hidden_layers", None) is None:
-            config.mtp_num_hidden_layers = 1  # as its draft model assumes it; its configuration's reader does not
+            config.mtp_num_hidden_layers = 1  # as its draft model assumes; its configuration reader does not
         config.model_type = WITH_VISION
     return _BEFORE(config)
 
@@ -76,7 +76,7 @@ def draft_for_text_only() -> None:
     global _BEFORE
     from vllm.config import SpeculativeConfig
 
-    there = getattr(SpeculativeConfig, "hf_config_override", None)  # a vLLM without it starts as it did
+    there = getattr(SpeculativeConfig, "hf_config_override", None)  # a vLLM without it stays unchanged
     if there is not None and there is not draft_config:
         _BEFORE = there
         SpeculativeConfig.hf_config_override = staticmethod(draft_config)

@@ -2,11 +2,11 @@
 
     python -m q36eval_vllm.worker FD STATES
 
-FD is an open stream socket that the parent keeps the other end of. Each message is one line of JSON. The parent's:
-`{"do": "open" | "score" | "generate", …}`; the answer to each is one line, with `error`
-(and `fatal`, where nothing more can be answered) in place of results. Hidden states travel in files of the folder
-STATES, which the parent empties. When the parent's end is closed, the program ends; where the parent was killed it is
-the one that removes them: they may lie in memory.
+FD is an open stream socket; the parent holds the other end. Each message is one line of JSON. The parent's: `{"do":
+"open" | "score" | "generate", …}`; the answer to each is one line, with `error` (and `fatal`, if nothing more can be
+answered) in place of results. Hidden states are transferred in files of the folder STATES, which the parent empties.
+When the parent's end is closed, the program ends; if the parent was killed, the program removes the files, which may be
+in memory.
 """
 
 import json
@@ -40,9 +40,9 @@ class Worker:
     def score(self, message: "dict[str, Any]") -> "dict[str, Any]":
         """Final hidden states of `prompts` (lists of token ids), written to the file `path`.
 
-        `rows` gives each prompt's first row in that file and their number, or None where vLLM showed not all of them;
-        `seconds` is what it took. With `log_probs`, `told` has of each prompt what the engine itself says in the same
-        passes: pairs of a token and its log-probability in nats, of the second to the last, and of its answer.
+        `rows` gives each prompt's first row in that file and their number, or None if vLLM's states are incomplete;
+        `seconds` is the computing time. With `log_probs`, `told` holds, for each prompt, the engine's own values of the
+        same passes: pairs of a token and its log-probability in nats, of the second to the last, and of its answer.
         """
         from vllm import SamplingParams
 
@@ -53,7 +53,7 @@ class Worker:
             self.llm.collective_rpc("q36eval_begin", args=(message["path"],))
             outputs = self._asked(message["prompts"], [uncached] * len(message["prompts"]))
         except BaseException:
-            with suppress(Exception):  # what is to be said is what failed first
+            with suppress(Exception):  # the first error is the one to report
                 self.llm.collective_rpc("q36eval_end")
             raise
         index = self.llm.collective_rpc("q36eval_end")[0]
@@ -80,7 +80,7 @@ class Worker:
 
 
 def _told(output: Any) -> "list[tuple[int, float]]":
-    """Of every token after the first and of the answered one: its id, and its log-probability by vLLM."""
+    """For every token after the first, and for the answered one: its id, and its log-probability by vLLM."""
     one = output.outputs[0]
     tokens = [*output.prompt_token_ids[1:], one.token_ids[0]]
     rows = [*output.prompt_logprobs[1:], one.logprobs[0]]
