@@ -1,13 +1,13 @@
-"""The order in which a task's items are evaluated, in blocks that end in a look: at each stratum's share, or by margin.
+"""The order in which a task's items are evaluated, in blocks with a look at the end: by proportions, or by margin.
 
-`in_blocks` gives every stratum its own share of every block. `draws_by_margin` draws by what the reference's own margin
-says of an item, since whether an answer can flip is largely known beforehand: a branch near the reference flips answers
-between which the reference hardly chose. So clusters are put into strata by the least margin of the reference in them,
-and every block holds a fixed number of each stratum, about as many as Neyman's allocation wants for what may flip there
-(J. R. Statist. Soc. 97 (1934), 558-625); the strata lie where the sum of the roots of these rates is cut into equal
-parts (Dalenius & Hodges, J. Amer. Statist. Assoc. 54 (1959), 88-101). A unit then counts its stratum's share of all
-clusters over its share of the draws, so that a block's weighted mean has the mean of all items as its expectation,
-wherever a loss lies. Nothing here looks at the branch.
+`in_blocks` gives every stratum its own share of every block. `draws_by_margin` draws by the reference's own margin on
+an item, since it largely predicts whether an answer can flip: a branch near the reference flips answers on which the
+reference was almost undecided. So clusters are put into strata by the reference's smallest margin in them, and every
+block holds a fixed number of each stratum, close to Neyman's allocation for the expected flips (J. R. Statist. Soc. 97
+(1934), 558-625); the strata cut the sum of the roots of these rates into equal parts (Dalenius & Hodges, J. Amer.
+Statist. Assoc. 54 (1959), 88-101). The weight of a unit is its stratum's share of all clusters over its share of the
+draws, so that a block's weighted mean has the mean of all items as its expectation, wherever a loss occurs. Nothing
+here depends on the branch.
 """
 
 import hashlib
@@ -49,7 +49,7 @@ def in_blocks(strata: Mapping[K, str], clusters: Mapping[K, str], block_items: i
 
 
 def interleaved(strata: Mapping[K, str], clusters: Mapping[K, str], seed: str) -> list[str]:
-    """The clusters of the keys in such an order: the i-th of n of its stratum at (i + u) / n, with u a seeded share."""
+    """The clusters of the keys in such an order: the i-th of n of its stratum at (i + u) / n, u seeded uniform."""
     placed = []
     for stratum, own in _by_stratum(members_of(strata, clusters), strata).items():
         offset = _uniform(f"{seed}\0stratum\0{stratum}")
@@ -59,7 +59,7 @@ def interleaved(strata: Mapping[K, str], clusters: Mapping[K, str], seed: str) -
 
 
 def members_of(strata: Mapping[K, str], clusters: Mapping[K, str]) -> dict[str, list[K]]:
-    """The keys of each cluster, whatever their order was."""
+    """The keys of each cluster, independent of their order."""
     members: dict[str, list[K]] = {}
     for key in sorted(strata, key=str):
         members.setdefault(clusters[key], []).append(key)
@@ -67,7 +67,7 @@ def members_of(strata: Mapping[K, str], clusters: Mapping[K, str]) -> dict[str, 
 
 
 def _by_stratum(members: Mapping[str, Sequence[K]], strata: Mapping[K, str]) -> dict[str, list[str]]:
-    """Stratum -> its clusters; those that lie in the same several strata are a stratum of their own."""
+    """Stratum -> its clusters; clusters that belong to the same several strata form a separate stratum."""
     by_stratum: dict[str, list[str]] = {}
     for cluster, keys in members.items():
         names = sorted({strata[key] for key in keys})
@@ -83,25 +83,25 @@ def _uniform(text: str) -> float:
 Array = NDArray[np.float64]
 
 ASSUMED_CHANGE = 0.08
-"""Share of the answers that a branch is taken to change: somewhat more than near-lossless ones do (2 to 6 %). One that
-changes fewer has verdicts a little later than it might; were less assumed, the draws of MMLU would end before enough
-items for a look at them (`stats.LEAST_EXPECTED`) where the reference gets four in five right."""
+"""The assumed share of answers that a branch changes: slightly more than near-lossless ones do (2 to 6 %). A branch
+that changes fewer gets its verdict a little later; with a smaller share, the draws of MMLU would end before enough
+items for a look (`stats.LEAST_EXPECTED`) if the reference gets four in five right."""
 
 NEAR_STRATA = 4
-"""Strata of the clusters that may flip, beside one of all others; more of them gain nothing."""
+"""The number of strata of clusters that may flip, plus one of all others; more of them gain nothing."""
 
 MOST_WEIGHT = 1.6
-"""What a unit counts at most: where hardly anything flips, a bet is limited by what the weightiest could lose."""
+"""The maximum weight of a unit: if hardly anything flips, a bet is limited by the largest weight's possible loss."""
 
 LEAST_CLUSTERS = 1_000
-"""Of fewer clusters a block would hold none of some strata."""
+"""With fewer clusters a block would lack some strata."""
 
 
 @dataclass(frozen=True)
 class Draws(Generic[K]):
-    """Blocks of keys in the order of asking; up to block `last_bet` each stratum has its fixed number in every block.
+    """Blocks of keys in evaluation order; up to block `last_bet` each stratum has its fixed number in every block.
 
-    `weights` say what a unit of each key counts there, `expected_changes` how many of its answers were taken to change.
+    `weights` are the weights of a unit of each key there, `expected_changes` the assumed number of changed answers.
     """
 
     blocks: list[list[K]]
@@ -117,10 +117,10 @@ def draws_by_margin(
     block_items: int,
     seed: str,
 ) -> Draws[K] | None:
-    """Blocks of about `block_items` keys; None where the clusters are too few, or their margins say nothing.
+    """Blocks of about `block_items` keys; None if the clusters are too few, or their margins do not differ.
 
-    `margins` (key -> nats) are the reference's, of the right choice over the best wrong one; None is taken for none at
-    all. `strata` and `clusters` are those of `in_blocks`; within a margin's stratum each of them keeps its share.
+    `margins` (key -> nats) are the reference's, of the right choice over the best wrong one; None counts as zero.
+    `strata` and `clusters` are those of `in_blocks`; within a margin's stratum each of them keeps its share.
     """
     members = members_of(strata, clusters)
     names = list(members)
@@ -154,10 +154,10 @@ def draws_by_margin(
 
 @dataclass(frozen=True)
 class Allocation:
-    """How many clusters of each stratum a block draws.
+    """The number of clusters of each stratum in a block.
 
-    `stratum` [C] is that of each cluster. Of each stratum [H]: `drawn` clusters in every one of so many `blocks`, the
-    `weights` of a unit, and the mean of the `rates` at which answers were taken to flip.
+    `stratum` [C] is that of each cluster. For each stratum [H]: `drawn` clusters in each of `blocks`, the `weights` of
+    a unit, and the mean of the `rates` of assumed flips.
     """
 
     stratum: NDArray[np.int64]
@@ -168,7 +168,7 @@ class Allocation:
 
     @classmethod
     def of(cls, margins: Array, block_clusters: float) -> "Allocation | None":
-        """From each cluster's least margin [C] in nats, at least 0; None where one stratum is all there is."""
+        """From each cluster's smallest margin [C] in nats, at least 0; None if only one stratum exists."""
         rates = expected_rates(margins)
         if not np.ptp(rates):
             return None
@@ -179,7 +179,7 @@ class Allocation:
         if len(counts) < 2:
             return None
         share = wanted / wanted.sum()
-        whole = float((counts / share).min())  # clusters in these shares until the first stratum has no more
+        whole = float((counts / share).min())  # clusters in these shares until the first stratum is exhausted
         blocks = max(1, round(whole / block_clusters))
         drawn = np.maximum(1, np.floor(share * whole / blocks + 1e-9)).astype(np.int64)
         blocks = min(blocks, int((counts // drawn).min()))
@@ -188,9 +188,9 @@ class Allocation:
 
 
 def expected_rates(margins: Array) -> Array:
-    """How often each answer is taken to flip: where normal noise exceeds its margin, so much that `ASSUMED_CHANGE` do.
+    """The assumed flip rate of each answer: normal noise exceeds its margin, scaled so that `ASSUMED_CHANGE` flip.
 
-    `margins` [C] in nats, at least 0. The scale of the noise is not known beforehand, so it is set by the share.
+    `margins` [C] in nats, at least 0. The scale of the noise is unknown beforehand, so the share determines it.
     """
     low, high = 1e-9, 1e9
     for _ in range(100):
@@ -201,7 +201,7 @@ def expected_rates(margins: Array) -> Array:
 
 
 def margin_strata(rates: Array) -> NDArray[np.int64]:
-    """The stratum [C] of each cluster: `NEAR_STRATA` of equal sums of roots, the most uncertain first, and the rest."""
+    """The stratum [C] of each cluster: `NEAR_STRATA` with equal sums of roots, most uncertain first, and the rest."""
     roots = np.sqrt(rates)
     floor = _floor(roots)
     order = np.argsort(-roots, kind="stable")
@@ -215,7 +215,7 @@ def margin_strata(rates: Array) -> NDArray[np.int64]:
 
 
 def _floor(roots: Array) -> float:
-    """The least allocation per cluster with which none counts more than `MOST_WEIGHT`."""
+    """The smallest allocation per cluster for which no weight exceeds `MOST_WEIGHT`."""
     low, high = 0.0, 1.0
     for _ in range(60):
         middle = 0.5 * (low + high)

@@ -1,7 +1,7 @@
-"""lm-eval's `code_eval` without its download from the hub: pass@k of programs that a model wrote.
+"""lm-eval's `code_eval` without its download from the hub: pass@k of programs written by a model.
 
 Each program runs in its own process with limits on time and memory. This is not a sandbox: a program has all rights of
-this user, and runs only where lm-eval's switch HF_ALLOW_CODE_EVAL=1 allows it.
+this user, and runs only if lm-eval's switch HF_ALLOW_CODE_EVAL=1 allows it.
 """
 
 import contextlib
@@ -20,7 +20,7 @@ CPU_S, WALL_S, MEMORY_BYTES = 3, 12.0, 1 << 30
 """The limits of one program. `CPU_S` is the hub's own limit for a program."""
 
 ENDED = 75
-"""The exit code of a program that ran to its last line; a program that leaves earlier exits with another one."""
+"""The exit code of a program that ran to its last line; one that exits earlier has a different code."""
 
 LAUNCHER = f"""
 import os, resource, sys
@@ -32,7 +32,7 @@ os._exit({ENDED})
 
 
 def passes(program: str, wall_s: float = WALL_S) -> bool:
-    """Whether a program runs to its end without an exception; every process that it leaves in its group is killed."""
+    """Whether a program runs to its end without an exception; all remaining processes in its group are killed."""
     with tempfile.TemporaryDirectory(prefix="q36eval-code-") as folder:
         process = subprocess.Popen(
             [sys.executable, "-I", "-S", "-B", "-X", "utf8", "-c", LAUNCHER],
@@ -57,7 +57,7 @@ def passes(program: str, wall_s: float = WALL_S) -> bool:
 class CodeEval:
     """The hub's `code_eval`: the share of programs that pass, by the estimator of Chen et al. 2021 (2107.03374).
 
-    lm-eval computes it once when it imports a task, before anybody allowed a program to run: `loading` is that time.
+    lm-eval computes it once when it imports a task, before programs are allowed: `loading` marks that time.
     """
 
     loading = True
@@ -81,7 +81,7 @@ def _mean(counts: list[tuple[int, int]], k: int) -> float:
 
 @contextlib.contextmanager
 def own_code_eval() -> Iterator[None]:
-    """lm-eval loads `code_eval` from the hub as soon as it imports a task that names it; ours takes its place."""
+    """lm-eval loads `code_eval` from the hub when it imports a task that names it; ours replaces it."""
     import evaluate
 
     load, metric = evaluate.load, CodeEval()
@@ -97,7 +97,7 @@ def check_code_metric(config: dict[str, Any]) -> None:
     """Refuse a task that runs programs by anything but `code_eval`.
 
     Raises:
-        UsageError: it does.
+        UsageError: the task does.
     """
     metrics = [entry["metric"] for entry in config.get("metric_list") or [] if callable(entry.get("metric"))]
     if not metrics or not all(isinstance(metric.__globals__.get("compute_"), CodeEval) for metric in metrics):

@@ -1,12 +1,12 @@
-"""What the reference can do of each family of items, and why answers are not right.
+"""The reference's competence on each family of items, and why answers are not right.
 
-A family is a task at a length where a group has lengths (RULER: a model reads 4,096 tokens and not 131,072), else the
-whole group: one subject of MMLU has too few questions to say whether a model can do it. An item is informative where
-the reference gets full marks within its budget of tokens: of a partial score, as RULER gives for three of four values,
-nobody knows whether the reference can do the task or was lucky with a part of it.
+A family is a task at a length if a group has lengths (RULER: a model reads 4,096 tokens and not 131,072), else the
+whole group: one subject of MMLU has too few questions to assess a model. An item is informative if the reference gets
+full marks within its token budget: with a partial score, such as RULER's for three of four values, it is unknown
+whether the reference can do the task or was lucky with a part.
 
-It is counted over what the reference answers before the branch is asked anything: of items that are only scored over
-all, of those with generated answers over the first blocks, until they hold `SAMPLE` of each family (`sampled`).
+It is counted over the reference's answers before the branch's: over all items that are only scored, and over the first
+blocks of items with generated answers, until they hold `SAMPLE` of each family (`sampled`).
 """
 
 from collections import Counter
@@ -18,21 +18,21 @@ from q36eval.evals.suite import TaskGroup
 from q36eval.records import Answer, Clusters, FailureCauses, FamilyCompetence, ItemOutcome
 
 LENGTH_FIELDS = ("length", "max_length")
-"""Slice fields that hold a number of tokens: of the sandbox's RULER documents, and of those that lm-eval makes."""
+"""Slice fields with a number of tokens: of the sandbox's RULER documents, and of lm-eval's."""
 
 SAMPLE = 20
-"""So many items of a family say what the reference can do of it. One of which it solves four in five fails half of a
-sample 6 times in 10,000 (binomial); only of a family near a policy's share may the sample decide otherwise than all."""
+"""The number of a family's items that determine its competence. A family of which the reference solves four in five
+fails half of a sample 6 times in 10,000 (binomial); only near a policy's share may the sample differ from all items."""
 
 CUT_OFF, UNREADABLE, WRONG, ERRORED = "cut_off", "unreadable", "wrong", "errored"
-"""Why an answer is not right: it ended at its budget, no answer was found in it, it is another one, there is none."""
+"""Why an answer is not right: it was cut off, it could not be read, it is wrong, or it errored."""
 
 
 @dataclass(frozen=True)
 class KnownAnswer:
-    """The reference's answer to an item of a family: why it is not right (None: it is), and what guessing gets.
+    """The reference's answer to an item of a family: why it is not right (None: it is), and the chance of guessing.
 
-    `asked` is false where the reference is asked it when the branch is, so that nothing counts of it here.
+    `asked` is false if the reference answers it together with the branch, so that it does not count here.
     """
 
     family: str
@@ -42,7 +42,7 @@ class KnownAnswer:
 
 
 Known = Mapping[str, KnownAnswer]
-"""What is known of the reference's answers to all planned items, by item key."""
+"""The reference's known answers to all planned items, by item key."""
 
 
 def cause_of(answer: Answer) -> str | None:
@@ -51,7 +51,7 @@ def cause_of(answer: Answer) -> str | None:
         return ERRORED
     if answer.score >= 1.0:
         return None
-    # answers captured before this was kept say nothing of how they ended
+    # answers captured by earlier versions do not record how they ended
     return next((cause for cause in (CUT_OFF, UNREADABLE) if answer.detail.get(cause)), WRONG)
 
 
@@ -75,9 +75,9 @@ def sampled(families: Mapping[PlannedItem, str]) -> list[str]:
 
 
 def merged(planned: Sequence[PlannedItem], known: Known) -> dict[str, KnownAnswer]:
-    """What is known of these items; families that share a cluster become one, named after all of them.
+    """The known answers to these items; families that share a cluster become one, named after all of them.
 
-    A policy leaves a family out with all its clusters: what is asked at two lengths is answered or not at both.
+    A policy leaves a family out with all its clusters: an item at two lengths is left out at both or at neither.
     """
     own = {item.key: known[item.key].family for item in planned}
     together: dict[str, set[str]] = {family: {family} for family in own.values()}
@@ -92,8 +92,7 @@ def merged(planned: Sequence[PlannedItem], known: Known) -> dict[str, KnownAnswe
 
 
 def competence(planned: Iterable[PlannedItem], known: Known) -> tuple[FamilyCompetence, ...]:
-    """What the reference can do of the families of these items, each counted over those of it that are among them and
-    that it was asked."""
+    """The reference's competence on the families of these items, each counted over its evaluated items among them."""
     by_family: dict[str, list[KnownAnswer]] = {}
     sizes = Counter(known[item.key].family for item in planned)
     for answer in (known[item.key] for item in planned):
@@ -113,7 +112,7 @@ def competence(planned: Iterable[PlannedItem], known: Known) -> tuple[FamilyComp
 
 
 def failure_causes(outcomes: Iterable[ItemOutcome]) -> FailureCauses:
-    """Of the items evaluated, why the answers of either side are not right."""
+    """For the evaluated items, why the answers of either side are not right."""
     outcomes = list(outcomes)
     sides = ([outcome.branch for outcome in outcomes], [outcome.reference for outcome in outcomes])
     branch, reference = (

@@ -1,6 +1,6 @@
-"""From lm-eval's requests to ours and back: token ids exactly as lm-eval's `HFLM` makes them (0.4.13), but never cut.
+"""From lm-eval's requests to ours and back: token ids exactly as in lm-eval's `HFLM` (0.4.13), but never cut.
 
-A `Reading` remembers how the engine's results become the response that lm-eval's own scoring expects.
+A `Reading` converts the engine's results to the response that lm-eval's own scoring expects.
 """
 
 import math
@@ -26,7 +26,7 @@ class Continuation:
 
 @dataclass(frozen=True)
 class Reading:
-    """How one lm-eval request is answered: `pieces` are summed (windows of a rolling request), or a text is read."""
+    """The reading of one lm-eval request: `pieces` are summed (windows of a rolling request), or a text is read."""
 
     pieces: tuple[Continuation, ...] = ()
     generation_key: str | None = None
@@ -38,8 +38,8 @@ class Reading:
 class Encoded:
     """All requests of one document with the reading of each of its lm-eval instances, in their order.
 
-    A document that does not fit the suite's context, or that the chat template does not write, has none: `problem` says
-    so.
+    A document that exceeds the suite's context, or that the chat template does not render, has none: `problem` gives
+    the reason.
     """
 
     scores: tuple[ScoreRequest, ...]
@@ -49,15 +49,15 @@ class Encoded:
 
 
 WORTH_TOGETHER = 2**20
-"""Characters: fewer take less than a second one after the other."""
+"""Characters: fewer take less than a second sequentially."""
 
 
 class TooLongError(ValueError):
-    """A prompt that does not fit; lm-eval would cut its beginning off, and ask something else without a word."""
+    """A prompt that does not fit; lm-eval would silently cut its beginning and evaluate a different question."""
 
 
 class Encoder:
-    """Encodes lm-eval instances with one tokenizer and one greatest length."""
+    """Encodes lm-eval instances with one tokenizer and one maximum length."""
 
     def __init__(self, tokenizer: Any, max_length: int) -> None:
         self._tokenizer = tokenizer
@@ -99,9 +99,9 @@ class Encoder:
             raise TooLongError(f"{what}; the suite's max_length is {self._max_length:,}")
 
     def read_together(self, instances: Iterable[Any]) -> None:
-        """Have all texts of these lm-eval instances encoded by all cores at once, for the `encode` that follows.
+        """Encode all texts of these lm-eval instances on all cores at once, for later calls of `encode`.
 
-        What is not worth it is left to those calls.
+        Small amounts are left to those calls.
         """
         texts = {text: None for instance in instances for text in _texts_of(instance)}
         self._known = {}
@@ -113,7 +113,7 @@ class Encoder:
                 self._known |= dict(zip(own, ids, strict=True))
 
     def _is_special(self, text: str) -> bool:
-        """Whether the tokenizer adds its own special tokens: not where a text brings its prefix token along."""
+        """Whether the tokenizer adds its own special tokens: not if a text already starts with the prefix token."""
         return not text.startswith(self._prefix_text)
 
     def _encode(self, text: str) -> list[int]:
@@ -121,9 +121,9 @@ class Encoder:
         return list(self._tokenizer.encode(text, **settings))
 
     def _ids(self, text: str) -> list[int]:
-        """`HFLM.tok_encode`: the tokenizer's own special tokens, unless the text brings its prefix token along."""
+        """`HFLM.tok_encode`: with the tokenizer's own special tokens, unless the text starts with the prefix token."""
         ids = self._known.get(text)
-        # RULER at 128k is hundreds of millions of tokens: one object a vocabulary entry, not 28 bytes a token
+        # RULER at 128k has hundreds of millions of tokens: one object per vocabulary entry, not 28 bytes per token
         return [self._same.setdefault(token, token) for token in (self._encode(text) if ids is None else ids)]
 
     def _pair(self, context: str, continuation: str) -> tuple[list[int], list[int]]:
@@ -152,12 +152,12 @@ class Encoder:
     ) -> Continuation:
         """The request that scores `continuation`; one-token continuations of the same context share theirs."""
         ids, first = context + continuation, len(context)
-        # the last token is only predicted, so that it takes no place of the context
+        # the last token is only predicted, so it takes no position of the context
         self._check_length(len(ids) - 1, f"the prompt and its answer have {len(ids):,} tokens")
-        # What is computed depends on all but the last token, so that alone tells requests apart.
+        # The computation depends on all but the last token, so only these distinguish requests.
         context_and_first = (tuple(ids[:-1]), first)
         if context_and_first not in scores:
-            # any token may be the last one of a request that others share; of the others their own are read
+            # in a shared request any token may be last; otherwise only its own tokens are read
             scores[context_and_first] = ScoreRequest(
                 key=f"{key}/s{len(scores)}",
                 token_ids=tuple(ids),
@@ -194,7 +194,7 @@ def _parted(context: str, continuation: str) -> tuple[str, str]:
 
 
 def _texts_of(instance: Any) -> tuple[str, ...]:
-    """What is encoded of an lm-eval instance."""
+    """The texts of an lm-eval instance to encode."""
     text = instance.args[0]
     if instance.request_type != "loglikelihood":
         return (text,)
@@ -203,14 +203,14 @@ def _texts_of(instance: Any) -> tuple[str, ...]:
 
 
 SHORTEST_PREFIX = 64
-"""Tokens that a shared prefix has at least: no engine gains from less."""
+"""The minimum tokens of a shared prefix: no engine gains from less."""
 
 
 def with_shared_prefixes(encoded: Sequence[Encoded]) -> list[Encoded]:
-    """The documents of one task, their score requests told how many leading tokens they share with one another.
+    """The documents of one task, with the number of shared leading tokens set in their score requests.
 
-    That is the solved examples of a few-shot task (where all documents have the same), or the context that choices of
-    several tokens have in common. What is only continued is never counted: a prefix ends before the token `first`.
+    These are the solved examples of a few-shot task (if all documents have the same), or the context shared by choices
+    of several tokens. Continued tokens never count: a prefix ends before the token `first`.
     """
     requests = sorted((request for each in encoded for request in each.scores), key=lambda request: request.token_ids)
     shared: dict[str, int] = {}
@@ -224,7 +224,7 @@ def with_shared_prefixes(encoded: Sequence[Encoded]) -> list[Encoded]:
 
 
 def _runs(requests: Sequence[ScoreRequest]) -> Iterator[list[ScoreRequest]]:
-    """Sorted requests, parted wherever two neighbours share less than is worth it."""
+    """Sorted requests, split wherever two neighbours share too little."""
     run: list[ScoreRequest] = []
     for request in requests:
         if run and _common(run[-1], request) < SHORTEST_PREFIX:
@@ -245,7 +245,7 @@ Response = tuple[float, bool] | float | str
 
 
 def responses(encoded: Encoded, engine: Engine, results: ItemResults) -> list[Response]:
-    """What lm-eval's `loglikelihood`, `loglikelihood_rolling` and `generate_until` would have returned.
+    """The return values of lm-eval's `loglikelihood`, `loglikelihood_rolling` and `generate_until`.
 
     Log-likelihoods are in nats, normalised in float32 over the deployment's own logits.
     """
@@ -264,7 +264,7 @@ def responses(encoded: Encoded, engine: Engine, results: ItemResults) -> list[Re
 
 
 def is_cut_off(encoded: Encoded, results: ItemResults) -> bool:
-    """Whether an answer ended at its budget of tokens, with neither an end of turn nor a stop string in it."""
+    """Whether an answer ended at its token budget, without an end of turn or a stop string."""
     read = [reading for reading in encoded.readings if reading.generation_key is not None]
     answers = [(results.generated[reading.generation_key or ""], reading.until) for reading in read]
     return any(
@@ -274,15 +274,15 @@ def is_cut_off(encoded: Encoded, results: ItemResults) -> bool:
 
 
 ROWS_AT_A_TIME = 512
-"""Rows of logits made at once: half a gigabyte at a vocabulary of 248,320."""
+"""Rows of logits computed at once: half a gigabyte at a vocabulary of 248,320."""
 
 
 def _log_likelihoods(
     pieces: Mapping[Continuation, bool], engine: Engine, results: ItemResults
 ) -> dict[Continuation, tuple[float, bool]]:
-    """The summed log-probability in nats of every piece and, where wanted, whether its tokens are the likeliest.
+    """The summed log-probability in nats of every piece and, if requested, whether its tokens are the most likely.
 
-    Logits of a request are computed once, whatever is read from them.
+    Logits of a request are computed once for all pieces.
     """
     parts_of: dict[Continuation, list[tuple[float, bool]]] = {piece: [] for piece in pieces}
     for key, of_request in groupby(sorted(pieces, key=lambda p: p.request_key), key=lambda p: p.request_key):
@@ -312,7 +312,7 @@ def _log_likelihoods(
 def _read(
     logits: torch.Tensor, normaliser: torch.Tensor, token_ids: tuple[int, ...], wants_greedy: bool
 ) -> tuple[float, bool]:
-    """Of `token_ids`, predicted by the last rows of `logits` [T, V]: their nats, and whether each is the likeliest."""
+    """For `token_ids`, predicted by the last rows of `logits` [T, V]: their nats, and whether all are most likely."""
     rows = logits[len(logits) - len(token_ids) :]
     labels = torch.tensor(token_ids, dtype=torch.long, device=logits.device)
     picked = rows.gather(1, labels[:, None]).squeeze(1) - normaliser[len(logits) - len(token_ids) :]
@@ -320,11 +320,11 @@ def _read(
 
 
 class NotAmongLikeliestError(ValueError):
-    """A token whose log-probability an engine did not give."""
+    """A token whose log-probability the engine did not return."""
 
 
 def _read_likeliest(ids: torch.Tensor, log_probs: torch.Tensor, token_ids: tuple[int, ...]) -> tuple[float, bool]:
-    """As `_read`, from the likeliest tokens [T, K] of every position.
+    """As `_read`, from the most likely tokens [T, K] of every position.
 
     Raises:
         NotAmongLikeliestError: one of `token_ids` is not among them.
@@ -338,7 +338,7 @@ def _read_likeliest(ids: torch.Tensor, log_probs: torch.Tensor, token_ids: tuple
 
 
 def _text(engine: Engine, generated: Generated, until: tuple[str, ...]) -> str:
-    """The text as `HFLM.generate_until` cuts it; a server that returns no token ids is taken at its text."""
+    """The text as `HFLM.generate_until` cuts it; for a server without token ids, its text."""
     text = generated.text
     if generated.token_ids:
         text = str(engine.tokenizer.decode(generated.token_ids, skip_special_tokens=True))

@@ -2,8 +2,7 @@
 
 `accuracy` is the mean over items, so that a task weighs by its size, as lm-eval aggregates MMLU. lm-eval aggregates
 RULER by the mean of its tasks' means, which is the same where every task has the same number of items. A new figure is
-a `Metric` and the function that yields its measurement; `evals.summaries` says over which slices it is taken, and
-declares it.
+a `Metric` and the function that yields its measurement; `evals.summaries` defines its slices, and declares it.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -39,37 +38,37 @@ PERPLEXITY = METRICS[ProbeName.EVALS, "perplexity"]
 WORD_PERPLEXITY = METRICS[ProbeName.EVALS, "word_perplexity"]
 
 UNITS = {PERPLEXITY: "tokens", WORD_PERPLEXITY: "words"}
-"""Metric -> what it counts. Tokens are those of the one tokenizer of both; words are lm-eval's, split at blanks."""
+"""Metric -> its unit. Tokens are those of the tokenizer common to both sides; words are lm-eval's, split at blanks."""
 
 
 @dataclass(frozen=True)
 class Plan:
-    """All items that a figure is to be of, and what is known of the reference's answers to them."""
+    """All items of a figure, and the reference's known answers to them."""
 
     items: Sequence[PlannedItem] = ()
     known: Known | None = None
     weights: Mapping[str, float] | None = None
-    """What a unit of each cluster counts, where items were drawn by margin and not all are evaluated."""
+    """The weight of a unit of each cluster, if items were drawn by margin and not all are evaluated."""
 
     @cached_property
     def right(self) -> Mapping[str, bool] | None:
-        """Of the items that the reference was asked first whether it gets them right; None where that is not known."""
+        """For the items that the reference answered first, whether it got them right; None if unknown."""
         if self.known is None:
             return None
         return {key: answer.cause is None for key, answer in self.known.items() if answer.asked}
 
     def family_of(self, item: PlannedItem) -> str:
-        """The family of items that a planned one belongs to; "" where none is known."""
+        """The family of a planned item; "" if unknown."""
         return "" if self.known is None else self.known[item.key].family
 
     def reference_fields(self, outcomes: Sequence[ItemOutcome]) -> dict[str, Any]:
-        """The fields of a measurement that say what the reference can do, and why answers are not right."""
+        """The fields of a measurement for the reference's competence, and the causes of answers that are not right."""
         can = None if self.known is None or not self.items else competence(self.items, self.known)
         return {"competence": can, "causes": failure_causes(outcomes)}
 
 
 NO_PLAN = Plan()
-"""Where nothing is known but the outcomes."""
+"""For use with outcomes alone."""
 
 
 def accuracy(
@@ -77,7 +76,8 @@ def accuracy(
 ) -> Iterator[Measurement]:
     """Mean score over items, branch minus reference, and its recovery.
 
-    Items of one group were laid out `in_blocks`, so that the figure may be looked at after each; those of several not.
+    Items of one group were laid out `in_blocks`, so that the figure may be looked at after each; those of several were
+    not.
     """
     clusters = paired_clusters(outcomes, scores, bounds=(0.0, 1.0), weights=plan.weights)
     items = plan.items if in_blocks else ()
@@ -112,7 +112,8 @@ def hidden_changes(name: str, outcomes: Sequence[ItemOutcome], plan: Plan = NO_P
 
 
 def _changed(outcome: ItemOutcome) -> tuple[float, float] | None:
-    """1 where the branch gave another choice or another text (blanks around it aside), beside a 0 of the reference."""
+    """1 if the branch gave another choice or another text (ignoring surrounding blanks), paired with 0 for the
+    reference."""
     if not is_scored(outcome):
         return None
     branch, reference = ((answer.text or "").strip() for answer in (outcome.branch, outcome.reference))
@@ -120,7 +121,7 @@ def _changed(outcome: ItemOutcome) -> tuple[float, float] | None:
 
 
 def items_planned(name: str, planned: int, outcomes: Sequence[ItemOutcome]) -> Measurement:
-    """How many items the suite has; fewer were used where an answer was certain earlier."""
+    """The number of items in the suite; fewer are evaluated if a result was certain earlier."""
     counts = paired_clusters(outcomes, scores).counts()
     return ITEMS_PLANNED.counted(planned, counts, name)
 
@@ -135,5 +136,5 @@ def perplexities(name: str, outcomes: Sequence[ItemOutcome]) -> Iterator[Measure
 
 
 def _units(unit: str, outcome: ItemOutcome) -> int:
-    """How many the document has; 0 where neither answer says, as of an item that errored in an older version."""
+    """The document's number of units; 0 if neither answer has it, such as an errored item of an older version."""
     return int(outcome.branch.detail.get(unit) or outcome.reference.detail.get(unit) or 0)

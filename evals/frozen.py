@@ -11,7 +11,7 @@ from q36eval.files import json_sha256
 
 MANIFEST = "manifest.json"
 LONGEST = "longest"
-"""What a manifest was made from, where it has fewer of RULER's lengths than its suite: the greatest, in tokens."""
+"""The manifest key for the longest of RULER's lengths in tokens, if it has fewer than its suite."""
 
 
 class FrozenFile(BaseModel):
@@ -24,9 +24,9 @@ class FrozenFile(BaseModel):
 
 
 class Source(BaseModel):
-    """Where frozen rows come from: a split of a dataset at one commit. `features` is its schema."""
+    """The origin of frozen rows: a split of a dataset at one commit. `features` is its schema."""
 
-    model_config = ConfigDict(frozen=True, extra="ignore")  # data frozen earlier also have the hash of its rows
+    model_config = ConfigDict(frozen=True, extra="ignore")  # earlier data also has its rows' hash
 
     repository: str
     config: str | None = None
@@ -49,9 +49,9 @@ class FrozenTask(BaseModel):
 
 
 class Manifest(BaseModel):
-    """What a frozen folder holds and what it was made from; `files` maps relative POSIX paths."""
+    """The content of a frozen folder and its origin; `files` maps relative POSIX paths."""
 
-    model_config = ConfigDict(frozen=True, extra="ignore")  # as of its sources
+    model_config = ConfigDict(frozen=True, extra="ignore")  # as for its sources
 
     name: str
     seed: int
@@ -63,7 +63,7 @@ class Manifest(BaseModel):
 
     @property
     def sha256(self) -> str:
-        """Content hash of all files together, their names and what tasks read of them included."""
+        """Content hash of all files, including their names and the tasks' use of them."""
         listed: list[Any] = sorted((path, entry.sha256) for path, entry in self.files.items())
         if self.tasks:
             listed.append(self.model_dump(mode="json", include={"tasks"}))
@@ -71,7 +71,7 @@ class Manifest(BaseModel):
 
 
 def write_manifest(folder: Path, manifest: Manifest) -> Manifest:
-    """Write the manifest of `folder`, with only what it states."""
+    """Write the manifest of `folder`, with set fields only."""
     text = manifest.model_dump_json(indent=2, exclude_unset=True)
     (folder / MANIFEST).write_text(text + "\n", encoding="utf-8")
     return manifest
@@ -92,7 +92,7 @@ def _entry(path: Path) -> FrozenFile:
 
 
 def _present(folder: Path) -> list[Path]:
-    """The files of a frozen folder; what a system or an editor hides there is not looked at."""
+    """The files of a frozen folder; hidden files of a system or an editor are ignored."""
     files = (path for path in folder.rglob("*") if path.is_file() and path != folder / MANIFEST)
     return [path for path in files if not any(part.startswith(".") for part in path.relative_to(folder).parts)]
 
@@ -101,7 +101,7 @@ def read_manifest(folder: Path) -> Manifest:
     """The manifest of a frozen folder.
 
     Raises:
-        UsageError: there is none, or it cannot be read.
+        UsageError: it does not exist or cannot be read.
     """
     path = folder / MANIFEST
     try:
@@ -131,10 +131,10 @@ def read_manifest(folder: Path) -> Manifest:
 
 
 def verify(folder: Path) -> Manifest:
-    """Check that the folder holds exactly what its manifest says.
+    """Check that the folder matches its manifest exactly.
 
     Raises:
-        UsageError: a file is missing, changed, or there and not listed; it is named.
+        UsageError: a file is missing, changed, or not listed; it is named.
     """
     manifest = read_manifest(folder)
     for relative, entry in manifest.files.items():

@@ -1,7 +1,7 @@
-"""lm-eval's tasks as configurations: what a name stands for, and each task's file with the group's settings.
+"""lm-eval's tasks as configurations: the meaning of a name, and each task's file with the group's settings.
 
-RULER's generators download as soon as they are imported, so functions of a task that generates its data are resolved
-without them. Every configuration reads frozen files in the place of the hub.
+RULER's generators download when imported, so functions of a task that generates its data are resolved without them.
+Every configuration reads frozen files instead of the hub.
 """
 
 import contextlib
@@ -38,20 +38,20 @@ def task_root() -> Path:
 
 
 def expand(names: Sequence[str]) -> list[NamedTask]:
-    """The tasks that names of tasks, groups or tags stand for, each once, in lm-eval's order.
+    """The tasks behind names of tasks, groups or tags, each once, in lm-eval's order.
 
     Raises:
-        UsageError: lm-eval has no such name, or it stands for something that is not a task file.
+        UsageError: lm-eval has no such name, or it is not a task file.
     """
     tasks = {task.name: task for name in names for task in _expand(name)}
     return list(tasks.values())
 
 
 def read_config(task: NamedTask) -> dict[str, Any]:
-    """The configuration of a task with its functions; what generates data is left out.
+    """The configuration of a task with its functions, without data generators.
 
     Raises:
-        UsageError: the file is gone, or what it imports is not installed.
+        UsageError: the file is missing, or its imports are not installed.
     """
     from lm_eval.tasks._yaml_loader import load_yaml
 
@@ -79,12 +79,12 @@ def read_config(task: NamedTask) -> dict[str, Any]:
 
 
 def runs_programs(task: NamedTask) -> bool:
-    """Whether lm-eval says that scoring this task runs what the model wrote."""
+    """Whether lm-eval declares that scoring this task runs programs written by the model."""
     return bool(_unresolved(task).get("unsafe_code"))
 
 
 def generates_data(task: NamedTask) -> bool:
-    """Whether lm-eval makes the documents of this task when it loads it."""
+    """Whether lm-eval generates the documents of this task when it loads it."""
     return "custom_dataset" in _unresolved(task)
 
 
@@ -138,7 +138,7 @@ def _index() -> dict[str, Any]:
 
 
 def _resolved(value: Any, root: str) -> Any:
-    """`value` with the functions that were read as paths below `root`."""
+    """`value` with the functions that are stored as paths below `root`."""
     from lm_eval.tasks._yaml_loader import _import_fun_from_str
 
     if isinstance(value, str) and value.startswith(root):
@@ -153,12 +153,12 @@ NLTK_DATA = "nltk_data"
 
 
 def task_configs(loaded: LoadedSuite, group: TaskGroup, cache_dir: Path) -> Iterator[dict[str, Any]]:
-    """The lm-eval configuration of every task of `group`, with absolute paths; one at a time, as it is asked for.
+    """The lm-eval configuration of every task of `group`, with absolute paths; generated one at a time.
 
     Raises:
         UsageError: a task of lm-eval cannot be loaded, or the frozen data lacks it.
     """
-    # Keyed by content: a cache of other data can never answer for this one.
+    # Keyed by content, so that a cache of other data is never used.
     cache = str(cache_dir / loaded.sha256[:16])
     if group.task is not None:
         yield from _own(loaded, group, cache)
@@ -176,7 +176,7 @@ def named_config(task: FrozenTask, group: TaskGroup, data: Path, cache: str) -> 
     """lm-eval's configuration of one of its tasks with the group's settings, on the frozen files below `data`.
 
     Raises:
-        UsageError: it cannot be loaded, or it runs programs and the group does not say so.
+        UsageError: it cannot be loaded, or it runs programs and the group does not declare it.
     """
     from datasets import Features
 
@@ -210,7 +210,7 @@ def configured(task: NamedTask, group: TaskGroup) -> dict[str, Any]:
 
 
 def with_settings(config: dict[str, Any], group: TaskGroup) -> dict[str, Any]:
-    """`config` with the few-shot count and the generation length of its group; thinking is cut before the stops are."""
+    """`config` with the few-shot count and the generation length of its group; thinking is cut before stop strings."""
     changed = copy.copy(config)
     if group.num_fewshot is not None and config.get("num_fewshot") != 0:  # lm-eval never overrides a zero
         changed["num_fewshot"] = group.num_fewshot
@@ -227,7 +227,7 @@ def with_settings(config: dict[str, Any], group: TaskGroup) -> dict[str, Any]:
 
 
 def use_frozen_nltk(data: Path) -> None:
-    """Let NLTK find its frozen resources first, and language detection draw the same every time."""
+    """Let NLTK find its frozen resources first, and make language detection deterministic."""
     if not (data / NLTK_DATA).is_dir():
         return
     import nltk.data
@@ -239,7 +239,7 @@ def use_frozen_nltk(data: Path) -> None:
         try:
             import langdetect
         except ImportError:
-            return  # the task that needs it says so
+            return  # the task that needs it reports it
         langdetect.DetectorFactory.seed = 0
 
 
@@ -274,6 +274,6 @@ def _merge(config: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
 
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
-    """Progress bars and notices of libraries go nowhere."""
+    """Suppress progress bars and notices of libraries."""
     with contextlib.redirect_stderr(io.StringIO()), contextlib.redirect_stdout(io.StringIO()):
         yield

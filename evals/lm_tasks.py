@@ -1,6 +1,6 @@
 """lm-eval's Python API on local frozen files: tasks from a suite, their documents, and their own scoring.
 
-Nothing here touches the network: the hub is switched off before lm-eval is imported, and data comes from files.
+Nothing here uses the network: the hub is switched off before lm-eval is imported, and data comes from files.
 """
 
 import contextlib
@@ -27,14 +27,14 @@ from q36eval.hub import one_line
 
 THINK_END = "</think>"
 NOTHING_FOUND = "[invalid]"
-"""What lm-eval's filters say of a text in which they find no answer."""
+"""The value of lm-eval's filters for a text without an answer."""
 
 
 @dataclass(frozen=True)
 class Document:
     """One document of one lm-eval task, with the instances lm-eval built for it.
 
-    `copy` counts the documents before it that ask the same: published sets hold a few questions twice.
+    `copy` counts earlier identical documents: published sets contain a few questions twice.
     """
 
     group: TaskGroup
@@ -43,11 +43,11 @@ class Document:
     instances: tuple[Any, ...]
     copy: int = 0
     problem: str | None = None
-    """Why the chat template does not write its prompt: then it cannot be asked."""
+    """Why the chat template does not render its prompt, so that it cannot be evaluated."""
 
     @cached_property
     def key(self) -> str:
-        """Content hash of what is asked and how it is scored."""
+        """Content hash of the question and its scoring."""
         identity = [self.group.name, self.task.config.task, self.group.metric, self.task.config.output_type]
         arguments = [instance.args for instance in self.instances]
         body = canonical_json([identity, arguments, self.target], default=str, non_finite=True)
@@ -56,7 +56,7 @@ class Document:
 
     @property
     def cluster(self) -> str:
-        """What documents that share a text have in common; else what is asked, which only copies share."""
+        """The common source of documents that share a text; else the question, which only copies share."""
         group = self.group
         if not group.cluster_fields:
             return str(self.doc["cluster"]) if "cluster" in self.doc else self._alone
@@ -76,7 +76,7 @@ class Document:
 
     @property
     def stratum(self) -> str:
-        """The values of the group's slice fields, joined by slashes; "all" where it has none."""
+        """The values of the group's slice fields, joined by slashes; "all" without fields."""
         fields = [
             str(self.task.config.task if name == TASK_FIELD else self.doc[name]).replace("/", "-")
             for name in self.group.slice_fields
@@ -93,12 +93,12 @@ class Document:
 
     @property
     def choices(self) -> list[str]:
-        """The choices of a multiple-choice document, else nothing."""
+        """The choices of a multiple-choice document, else empty."""
         return list(self.task.doc_to_choice(self.doc)) if self.task.config.doc_to_choice is not None else []
 
     @property
     def chance(self) -> float:
-        """What guessing gets right: one of the choices, or of the options that the question lists; else nothing."""
+        """The chance of guessing right: one of the choices, or of the options that the question lists; else zero."""
         field = self.group.options_field
         options = self.choices if field is None else self.doc[field]
         return 1.0 / len(options) if len(options) > 1 else 0.0
@@ -106,11 +106,11 @@ class Document:
     def metrics(self, responses: Sequence[Any]) -> dict[str, Any]:
         """The metrics of this document by lm-eval's own filters and `process_results`.
 
-        The group's metric is there under the name the group has for it.
+        The group's metric is included under the group's name for it.
         """
         metrics = dict(self.task.process_results(self.doc, self._filtered(responses)))
         if "{" in self.group.metric:
-            # RULER names its metric after the length, and states -1 for another one
+            # RULER names its metric after the length, and returns -1 for other lengths
             return {self.group.metric: metrics[self.group.metric.format(**self.doc)]}
         return metrics
 
@@ -119,7 +119,7 @@ class Document:
         return all(isinstance(answer, str) and answer == NOTHING_FOUND for answer in self._filtered(responses))
 
     def _filtered(self, responses: Sequence[Any]) -> list[Any]:
-        """What the task's filters make of each response."""
+        """The task's filters applied to each response."""
         answered = [
             dataclasses.replace(instance, resps=[self._without_thinking(response)], filtered_resps={})
             for instance, response in zip(self.instances, responses, strict=True)
@@ -131,7 +131,7 @@ class Document:
         return [instance.filtered_resps[name] for instance in answered]
 
     def _without_thinking(self, response: Any) -> Any:
-        """As lm-eval cuts a generated text: what follows the thinking, up to the first stop."""
+        """As lm-eval cuts a generated text: the part after the thinking, up to the first stop."""
         if not self.group.thinking or not isinstance(response, str):
             return response
         answer = response.split(THINK_END)[-1].lstrip()
@@ -142,9 +142,9 @@ class Document:
 
 
 def load_tasks(loaded: LoadedSuite, cache_dir: Path, measure: str | None = None) -> Iterator[tuple[TaskGroup, Any]]:
-    """The lm-eval task objects of a suite, each with its group; converted data is kept in `cache_dir`.
+    """The lm-eval task objects of a suite, each with its group; converted data is cached in `cache_dir`.
 
-    With a `measure` those of groups of that measure alone.
+    With a `measure` only those of groups with that measure.
 
     Raises:
         UsageError: a task cannot be loaded; it is named.
@@ -159,7 +159,7 @@ def load_tasks(loaded: LoadedSuite, cache_dir: Path, measure: str | None = None)
                     task = ConfigurableTask(config=config)
             except Q36Error:
                 raise
-            except Exception as error:  # lm-eval and `datasets` raise whatever the data makes them
+            except Exception as error:  # lm-eval and `datasets` raise arbitrary exceptions on bad data
                 raise _not_loaded(loaded, config["task"], error) from error
             task.set_fewshot_seed(loaded.suite.seed)
             names = [ensemble.name for ensemble in task._filters]
@@ -173,10 +173,10 @@ def load_tasks(loaded: LoadedSuite, cache_dir: Path, measure: str | None = None)
 
 
 def _check_greedy(task: Any) -> None:
-    """Answers are greedy and asked once: a task that wants others would be another task here than in lm-eval.
+    """Refuse sampled or repeated answers: ours are greedy and generated once, so the task would not be lm-eval's.
 
     Raises:
-        UsageError: this one does.
+        UsageError: the task requires them.
     """
     settings = task.config.generation_kwargs or {}
     if task.config.output_type == "generate_until" and (settings.get("do_sample") or (task.config.repeats or 1) > 1):
@@ -192,10 +192,10 @@ def load_documents(
 ) -> list[Document]:
     """Every document of the suite with its instances, in order; a group with the chat template needs the tokenizer.
 
-    With a `measure` those of groups of that measure alone.
+    With a `measure` only those of groups with that measure.
 
     Raises:
-        UsageError: a task cannot be loaded, or two documents of a task of ours ask the same.
+        UsageError: a task cannot be loaded, or two documents of our own task are identical.
     """
     documents: dict[str, Document] = {}
     for group, task in load_tasks(loaded, cache_dir, measure):
@@ -216,18 +216,18 @@ def load_documents(
 
 
 def _check_metric(document: Document) -> None:
-    """Refuse a metric that is no figure of one document, before anything is asked.
+    """Refuse a metric that is not a figure of one document, before any evaluation.
 
     Raises:
-        UsageError: names those that the task has.
+        UsageError: names the task's metrics.
     """
     group, kind = document.group, document.task.config.output_type
     answer: Any = {"generate_until": "", "loglikelihood_rolling": -1.0}.get(kind, (-1.0, False))
     try:
         metrics = document.metrics([answer] * len(document.instances))
-    except KeyError:  # of a metric that is named after a field
+    except KeyError:  # for a metric named after a field
         metrics = {}
-    except Exception:  # an answer that the task's own scoring cannot read is told when it is given
+    except Exception:  # an answer that the task's scoring cannot read is reported when it is given
         return
     wanted = {"word_perplexity"} if group.measure == "perplexity" else {group.metric}
     figures = {name for name, value in metrics.items() if isinstance(value, tuple) == (group.measure == "perplexity")}
@@ -241,14 +241,14 @@ def _check_metric(document: Document) -> None:
 
 @contextlib.contextmanager
 def _templates_compiled_once() -> Iterator[None]:
-    """lm-eval compiles a template anew for every document: most of what building its requests takes."""
+    """lm-eval recompiles a template for every document, which takes most of the time of building its requests."""
     from lm_eval.utils import env
 
     env.from_string = functools.cache(env.from_string)
     try:
         yield
     finally:
-        del env.from_string  # the method of its class again
+        del env.from_string  # restores the method of its class
 
 
 def _built(loaded: LoadedSuite, group: TaskGroup, task: Any, written: "_Written") -> list[tuple[Any, ...]]:
@@ -278,7 +278,7 @@ def _built(loaded: LoadedSuite, group: TaskGroup, task: Any, written: "_Written"
 
 
 class _Written:
-    """As `HFLM.apply_chat_template`. A conversation that the template does not write leaves a mark in its prompt."""
+    """As `HFLM.apply_chat_template`. A conversation that the template does not render leaves a mark in its prompt."""
 
     def __init__(self, group: TaskGroup, tokenizer: Any) -> None:
         if group.chat_template and getattr(tokenizer, "chat_template", None) is None:
@@ -298,14 +298,14 @@ class _Written:
             return mark
 
     def problem_of(self, instances: Sequence[Any]) -> str | None:
-        """Why a document's prompt is not written; None where it is."""
+        """Why a document's prompt is not rendered; None if it is."""
         prompts = [str(instance.args[0]) for instance in instances] if self._problems else []
         return next((why for mark, why in self._problems.items() if any(mark in prompt for prompt in prompts)), None)
 
 
 @contextlib.contextmanager
 def seeded(seed: int, name: str) -> Iterator[None]:
-    """What a task draws from Python's and numpy's shared generators depends on `seed` and its name alone."""
+    """A task's draws from Python's and numpy's shared generators depend only on `seed` and its name."""
     import numpy as np
 
     before, numpy_before = random.getstate(), np.random.get_state()

@@ -10,18 +10,18 @@ from q36eval.stats import planned_clusters, planned_largest
 
 Pair = tuple[float, float]
 NAME_CHARACTERS = 12
-"""Of a hash: among 14,000 clusters two share one once in three million suites."""
+"""Characters of a hash: among 14,000 clusters a collision occurs once in three million suites."""
 
 Values = Callable[[ItemOutcome], Pair | None]
-"""The branch's value of one item and the reference's; None where either gave none."""
+"""The branch's and the reference's value of one item; None if either is missing."""
 
 
 @dataclass(frozen=True)
 class PlannedItem:
-    """An item of the plan, asked or not: `block` is the one of its group that it belongs to.
+    """A planned item, evaluated or not: `block` is its block within its group.
 
-    `drawn` is there where its group's items are drawn by the reference's margin (`evals.blocks`), `units` where a
-    perplexity is of it: what it counts, by the metric's name.
+    `drawn` is set if its group's items are drawn by the reference's margin (`evals.blocks`), `units` for perplexities:
+    its number of units, by the metric's name.
     """
 
     key: str
@@ -35,8 +35,8 @@ class PlannedItem:
 
 @dataclass(frozen=True)
 class DrawnItem:
-    """How an item is drawn: what a unit of its cluster counts in the blocks up to `last_bet`, and how many of its
-    answers were taken to change."""
+    """The draw of an item: the weight of its cluster's units in the blocks up to `last_bet`, and the assumed number of
+    changed answers."""
 
     weight: float
     expected_change: float
@@ -50,11 +50,11 @@ def scheduled(
     family_of: Callable[[PlannedItem], str] = lambda item: "",
     right: Mapping[str, bool] | None = None,
 ) -> Clusters:
-    """The same clusters with the block each was asked in and what was planned, known before any answer of the branch.
+    """The same clusters with their blocks and the plan, known before any answer of the branch.
 
-    `clusters` are those of `outcomes`, in the order of their first ones; `family_of` a planned item is the family of
-    its cluster, `right` says of the items that the reference was asked beforehand whether it gets them right. As they
-    are where the plan is not known, or a cluster lies in several blocks: then only one look may be taken.
+    `clusters` are those of `outcomes`, in the order of their first ones; `family_of` returns the family of a planned
+    item's cluster, `right` is whether the reference got its first items right. Unchanged if the plan is unknown, or if
+    a cluster is in several blocks: then only one look may be taken.
     """
     blocks: dict[str, set[int]] = {}
     for item in planned:
@@ -67,7 +67,7 @@ def scheduled(
     drawn = {name: item.drawn for name, item in one_of.items() if item.drawn is not None}
     if drawn and len(drawn) < len(one_of):
         return clusters
-    # bets are placed on the draws alone, whose units count by their stratum's weight
+    # bets are placed only on the draws, whose units have their stratum's weight
     weighted = {
         name: size * (drawn[name].weight if drawn else 1.0)
         for name, size in sizes.items()
@@ -94,8 +94,8 @@ def _by_family(
     largest: float,
     solved: Mapping[str, tuple[int, int]] | None = None,
 ) -> dict[str, PlannedClusters]:
-    """What was planned of each family's clusters; `one_of` has an item of each, `solved` is of each family how many of
-    how many items the reference gets right."""
+    """The planned clusters of each family; `one_of` has an item of each, `solved` is, per family, the number of items
+    that the reference gets right and its number of answers."""
     by_family: dict[str, list[str]] = {}
     for name in sizes:
         by_family.setdefault(family_of(one_of[name]), []).append(name)
@@ -105,7 +105,7 @@ def _by_family(
         right = None
         if solved is not None and family in solved:
             count, of = solved[family]
-            right = plan.units * count / of  # exact where all were asked
+            right = plan.units * count / of  # exact if all were evaluated
         planned[family] = plan.model_copy(update={"right": right})
     return planned
 
@@ -113,7 +113,7 @@ def _by_family(
 def _right_shares(
     planned: Iterable[PlannedItem], family_of: Callable[[PlannedItem], str], right: Mapping[str, bool]
 ) -> dict[str, tuple[int, int]]:
-    """Of each family how many items the reference gets right, and how many it was asked."""
+    """For each family, the number of items that the reference gets right, and its number of answers."""
     shares: dict[str, tuple[int, int]] = {}
     for item in planned:
         if item.key in right:
@@ -123,10 +123,10 @@ def _right_shares(
 
 
 def estimate_weights(outcomes: Iterable[ItemOutcome], planned: Sequence[PlannedItem]) -> dict[str, float] | None:
-    """What a unit of each cluster counts in a mean over those evaluated so far; None where all count alike.
+    """The weight of a unit of each cluster in a mean over those evaluated so far; None if all are equal.
 
-    Strata that were drawn at unequal shares are weighed back: each counts its share of all clusters planned over that
-    of those evaluated. Once all are evaluated, every unit counts as much as any other.
+    Strata drawn at unequal shares are reweighted: each by its share of all planned clusters over its share of the
+    evaluated ones. Once all are evaluated, all weights are equal.
     """
     weight_of = {item.cluster: item.drawn.weight for item in planned if item.drawn is not None}
     evaluated = {outcome.cluster for outcome in outcomes} & set(weight_of)
@@ -138,7 +138,7 @@ def estimate_weights(outcomes: Iterable[ItemOutcome], planned: Sequence[PlannedI
 
 
 def is_scored(outcome: ItemOutcome) -> bool:
-    """Whether both deployments answered; what errored on either side is never compared, and never wrong."""
+    """Whether both deployments answered; an errored item is never compared, and never wrong."""
     return outcome.branch.score is not None and outcome.reference.score is not None
 
 
@@ -149,7 +149,7 @@ def scores(outcome: ItemOutcome) -> Pair | None:
 
 
 def details(name: str) -> Values:
-    """One figure of both answers' detail."""
+    """One figure from both answers' details."""
 
     def values(outcome: ItemOutcome) -> Pair | None:
         branch, reference = outcome.branch.detail.get(name), outcome.reference.detail.get(name)
@@ -168,10 +168,10 @@ def paired_clusters(
     bounds: tuple[float, float] | None = None,
     weights: Mapping[str, float] | None = None,
 ) -> Clusters:
-    """Sums of `units` and `values` per cluster, the units of items without a value apart.
+    """Sums of `units` and `values` per cluster, with the units of items without a value counted separately.
 
-    A value is the item's sum over its units; `bounds` are those of a unit's value. Clusters come in the order of their
-    first outcome, each named by what was asked in it; `weights` say by cluster what a unit counts (`estimate_weights`).
+    A value is the item's sum over its units; `bounds` are those of a unit's value. Clusters are in the order of their
+    first outcome, named by their items; `weights` are the weights of a unit by cluster (`estimate_weights`).
     """
     outcomes = list(outcomes)
     sums: dict[str, tuple[int, float, float, int]] = {}
@@ -195,7 +195,7 @@ def paired_clusters(
 
 
 def _names(outcomes: Sequence[ItemOutcome]) -> tuple[str, ...]:
-    """Of each cluster in the order of first outcomes: the hash of the keys of all its items, by which two runs pair."""
+    """For each cluster in the order of first outcomes: the hash of the keys of all its items, which pairs two runs."""
     keys: dict[str, list[str]] = {}
     for outcome in outcomes:
         keys.setdefault(outcome.cluster, []).append(outcome.item_key)
@@ -203,7 +203,7 @@ def _names(outcomes: Sequence[ItemOutcome]) -> tuple[str, ...]:
 
 
 def called(cluster: str, keys: Iterable[str]) -> str:
-    """What a cluster of items of these keys is called in every run that asks them."""
+    """The name of a cluster of items with these keys, identical in every run."""
     return hashlib.sha256("\n".join([cluster, *sorted(keys)]).encode()).hexdigest()[:NAME_CHARACTERS]
 
 

@@ -1,4 +1,4 @@
-"""The evals probe: lm-eval's tasks and scoring, with our engine in the place of lm-eval's model."""
+"""The evals probe: lm-eval's tasks and scoring, with our engine in place of lm-eval's model."""
 
 import hashlib
 import math
@@ -29,25 +29,25 @@ from q36eval.records import Answer, ItemOutcome, Measurement, ProbeName
 class EvalsProbe(Probe):
     """One work item per lm-eval document.
 
-    Choices of one document that share their context and differ in one token are read from a single score request.
+    One-token choices of one document with a common context are read from a single score request.
     """
 
     name = ProbeName.EVALS
 
     def __init__(self, suite: Path, *, data: Path | None = None, max_items: int | None = None) -> None:
-        """Read the suite file and verify its frozen data; `data` replaces the folder the suite names.
+        """Read the suite file and verify its frozen data; `data` replaces the suite's folder.
 
-        Of each group at most `max_items` are asked, in whole blocks, but one block at the least. Groups that run what
-        the model wrote are left out unless the environment allows that; `skipped` says so.
+        At most `max_items` of each group are evaluated, in whole blocks, but at least one block. Groups that run
+        programs of the model are left out unless the environment allows that; `skipped` lists them.
 
         Raises:
-            UsageError: the suite is malformed or its data is not what its manifest says.
+            UsageError: the suite is malformed or its data does not match its manifest.
         """
         self._loaded = LoadedSuite(suite, data)
         self._max_items = max_items
         self._encoded: dict[str, tuple[Document, Encoded]] = {}
         self._of_branch: dict[str, tuple[Document, Encoded]] = {}
-        """What the branch is asked, where its chat template is another one; else `_encoded`."""
+        """The branch's documents, if its chat template differs; else `_encoded`."""
         self._planned: list[PlannedItem] = []
         self._known: dict[str, KnownAnswer] | None = None
         self.suite_sha256 = self._loaded.sha256
@@ -55,7 +55,7 @@ class EvalsProbe(Probe):
         self.measured_on = self._loaded.measured_on
 
     def check_tokenizer(self, tokenizer_sha256: str, context: int | None = None) -> None:
-        """Refuse to ask documents that were cut to length for another tokenizer, or for another context in tokens.
+        """Refuse documents that were cut to length for another tokenizer, or for another context in tokens.
 
         Raises:
             UsageError: they were.
@@ -80,7 +80,7 @@ class EvalsProbe(Probe):
         """Every document of every task, encoded as lm-eval's `HFLM` would encode it.
 
         Raises:
-            ChangedError: the suite is not what its hash is of.
+            ChangedError: the suite no longer matches its hash.
         """
         self._encoded = self._of_branch = self._documents(tokenizer)
         self._known = None
@@ -93,7 +93,7 @@ class EvalsProbe(Probe):
         return [self._work(item) for item in self._planned]
 
     def declared_of_texts(self, tokenizer: Any) -> list[DeclaredFigure]:
-        """The perplexities by what their documents hold: before `plan`, and without reading any other group.
+        """The perplexities, from the sizes of their documents: before `plan`, and without reading any other group.
 
         Raises:
             UsageError: a task cannot be loaded.
@@ -109,7 +109,7 @@ class EvalsProbe(Probe):
         return self._encode(documents, tokenizer)
 
     def _load(self, tokenizer: Any, measure: str | None = None) -> list[Document]:
-        """The documents of groups of that measure, or of all."""
+        """The documents of groups with that measure, or of all."""
         with tempfile.TemporaryDirectory() as temporary:
             return load_documents(self._loaded, Path(temporary), tokenizer, measure)
 
@@ -125,10 +125,10 @@ class EvalsProbe(Probe):
         return by_key
 
     def in_own_template(self, items: Sequence[WorkItem], tokenizer: Any) -> OwnPrompts:
-        """The same documents, those of groups with the chat template as the branch's writes them."""
+        """The same documents, those of groups with the chat template rendered by the branch's."""
         if not any(group.chat_template for group in self._loaded.groups):
             return OwnPrompts(items)
-        # the same documents in the same order, under keys of their own: what they ask is in them
+        # the same documents in the same order, under different keys, which contain the prompts
         pairs = zip(self._encoded.items(), self._documents(tokenizer).values(), strict=True)
         self._of_branch = {
             key: own if theirs[0].group.chat_template and theirs[1].problem is None else theirs
@@ -151,7 +151,8 @@ class EvalsProbe(Probe):
         return in_group(replace(item, scores=own.scores, generations=own.generations), self.name)
 
     def answered_first(self, items: Sequence[WorkItem]) -> Sequence[WorkItem]:
-        """All that is only scored, since its order hangs on it; of generated answers a sample (`evals.competence`)."""
+        """All items that are only scored, since the order depends on them; a sample of generated ones
+        (`evals.competence`)."""
         own = {item.key: item for item in items}
         first = []
         for group in self._loaded.groups:
@@ -164,7 +165,7 @@ class EvalsProbe(Probe):
         return first
 
     def know_reference(self, items: Sequence[WorkItem], digests: Mapping[str, Digest]) -> Sequence[WorkItem]:
-        """Count what the reference gets right of what it was asked first; see `evals.competence`."""
+        """Count the right answers among the reference's first ones; see `evals.competence`."""
         self._known = {}
         for group in self._loaded.groups:
             if group.measure == "accuracy":
@@ -183,9 +184,9 @@ class EvalsProbe(Probe):
         return KnownAnswer(family_of(group, item.stratum), cause, document.chance, asked=digest is not None)
 
     def _draw_by_margin(self, digests: Mapping[str, Digest]) -> None:
-        """Lay out anew the groups that are drawn by the reference's margin.
+        """Rearrange the groups that are drawn by the reference's margin.
 
-        A part of a group is asked as it was planned: so few items are for a look at the suite, not for a verdict.
+        A part of a group is evaluated as planned: so few items are for a preview of the suite, not for a verdict.
         """
         for group in self._loaded.groups:
             own = [item for item in self._planned if item.group == group.name]
@@ -215,7 +216,7 @@ class EvalsProbe(Probe):
             self._planned = [*others[:place], *laid_out, *others[place:]]
 
     def _reference_margin(self, key: str, digest: Digest | None) -> float | None:
-        """By how many nats the reference prefers the right choice to the best wrong one, or less; None if unknown."""
+        """The reference's margin in nats of the right choice over the best wrong one, or less; None if unknown."""
         document, encoded = self._encoded[key]
         if digest is None or digest.error is not None or not document.choices:
             return None
@@ -227,9 +228,9 @@ class EvalsProbe(Probe):
         return WorkItem(item.key, encoded.scores, encoded.generations, task=item.group, block=item.block)
 
     def _blocks(self, group: TaskGroup) -> list[list[str]]:
-        """The keys of a group's documents in the blocks in which they are asked.
+        """The keys of a group's documents in the blocks of their evaluation.
 
-        A perplexity is unbounded, so that its one look comes when all is asked: it is one block.
+        A perplexity is unbounded and has only one look, at the end: it is one block.
         """
         own = {key: document for key, (document, _) in self._encoded.items() if document.group.name == group.name}
         if group.measure == "perplexity":
@@ -250,7 +251,7 @@ class EvalsProbe(Probe):
 
     def _digest(self, engine: Engine, document: Document, encoded: Encoded, results: ItemResults) -> Digest:
         if encoded.problem is not None:
-            return Digest()  # kept, since asking again would not help; `_answer` says what is the matter
+            return Digest()  # stored, since another attempt would not help; `_answer` gives the reason
         try:
             answers = responses(encoded, engine, results)
         except NotAmongLikeliestError as error:
@@ -259,7 +260,7 @@ class EvalsProbe(Probe):
             return Digest(error="the log-likelihoods are not numbers")
         try:
             metrics = document.metrics(answers)
-        except Exception as error:  # a task's scoring is code of its own, and meets what no one wrote it for
+        except Exception as error:  # a task's scoring is its own code, and may meet unexpected input
             return Digest(error=f"lm-eval's scoring of the answer failed: {one_line(error)}")
         values = {"responses": answers, "metrics": _plain(metrics)}
         if encoded.generations:
@@ -267,11 +268,11 @@ class EvalsProbe(Probe):
         return Digest(values=values)
 
     def lossless(self, item: WorkItem, reference: Digest) -> ItemOutcome:
-        """The outcome of an item to which the branch answers just what the reference answered."""
+        """The outcome of an item if the branch answers exactly like the reference."""
         return self._outcome(item, reference, reference)
 
     def compare(self, engine: Engine, item: WorkItem, results: ItemResults, reference: Digest) -> list[ItemOutcome]:
-        """The branch's answer to one document beside the reference's."""
+        """The branch's answer to one document, paired with the reference's."""
         own = Digest(error=results.error)
         if results.error is None:
             own = self._digest(engine, *self._of_branch[item.key], results)
@@ -296,7 +297,7 @@ class EvalsProbe(Probe):
         return _without_texts(outcome) if source is not None and source.gated else outcome
 
     def look(self, outcomes: Sequence[ItemOutcome], keys: Collection[str]) -> list[Measurement]:
-        """The accuracies of those keys from the outcomes so far: what else is measured may not be looked at early."""
+        """The accuracies with those keys from the outcomes so far: other figures may not be looked at early."""
         slices = {key.partition("[")[2].removesuffix("]") for key in keys}
         figures = []
         for group in self._loaded.groups:
@@ -307,7 +308,7 @@ class EvalsProbe(Probe):
         return figures
 
     def tasks_of(self, key: str) -> frozenset[str]:
-        """The groups whose items that measurement is taken from: of its kind, the one its slice is of, else all."""
+        """The groups whose items that measurement uses: the one of its slice, else all of its kind."""
         metric, _, part = key.removeprefix(f"{self.name}.").removesuffix("]").partition("[")
         kind = "perplexity" if "perplexity" in metric else "accuracy"
         groups = [group for group in self._loaded.groups if group.measure == kind]
@@ -315,11 +316,11 @@ class EvalsProbe(Probe):
         return frozenset(named or {group.name for group in groups})
 
     def declared(self) -> list[DeclaredFigure]:
-        """What `summarize` yields once all is evaluated; before `plan`, what the suite's file tells of it."""
+        """The figures of `summarize` once all is evaluated; before `plan`, those known from the suite's file."""
         return list(declared_figures(self._loaded.groups, self._planned or None))
 
     def summarize(self, outcomes: Sequence[ItemOutcome]) -> Iterator[Measurement]:
-        """What `evals.summaries` makes of each group, its slices, and the suite as a whole."""
+        """The measurements of `evals.summaries`: each group, its slices, and the suite as a whole."""
         yield from suite_measurements(self._loaded.groups, outcomes, self._planned, known=self._known)
 
 
@@ -330,11 +331,11 @@ def _ids(encoded: Encoded) -> list[tuple[int, ...]]:
 
 
 PORTION_CHARACTERS = 2**23
-"""Of documents whose texts are encoded together: two million tokens of prose or so, a few hundred MB while they are."""
+"""Documents whose texts are encoded together: about two million tokens of prose, a few hundred MB meanwhile."""
 
 
 def _portions(documents: Iterable[Document]) -> Iterator[list[Document]]:
-    """In order, each of so many characters, or of one document."""
+    """In order, each with up to that many characters, or one document."""
     portion: list[Document] = []
     size = 0
     for document in documents:
@@ -349,11 +350,11 @@ def _portions(documents: Iterable[Document]) -> Iterator[list[Document]]:
 
 
 PROMPT_CHARACTERS = 8_000
-"""Of a longer prompt the beginning and the end are kept: a history of 128k-token prompts would be gigabytes."""
+"""For a longer prompt the beginning and the end are stored: a history of 128k-token prompts would be gigabytes."""
 
 
 def _shortened(prompt: str) -> str:
-    """The prompt; of a long one both halves of `PROMPT_CHARACTERS`, what is left out, and the hash of it all."""
+    """The prompt; for a long one both halves of `PROMPT_CHARACTERS`, the omitted size, and the hash of the whole."""
     left_out = len(prompt) - PROMPT_CHARACTERS
     if left_out <= 0:
         return prompt
@@ -363,7 +364,7 @@ def _shortened(prompt: str) -> str:
 
 
 def _without_texts(outcome: ItemOutcome) -> ItemOutcome:
-    """The outcome of an item that must not be published: scores, and nothing that anybody wrote."""
+    """The outcome of an item that must not be published: scores, without any texts."""
     sides = {name: getattr(outcome, name) for name in ("branch", "reference")}
     own = {name: {k: v for k, v in side.detail.items() if k != "log_likelihoods"} for name, side in sides.items()}
     kept = {name: side.model_copy(update={"text": None, "detail": own[name]}) for name, side in sides.items()}
@@ -371,7 +372,7 @@ def _without_texts(outcome: ItemOutcome) -> ItemOutcome:
 
 
 def _answer(document: Document, encoded: Encoded, digest: Digest) -> Answer:
-    """One deployment's answer; the detail says how sure it was."""
+    """One deployment's answer; the detail gives its certainty."""
     tokens = _tokens(encoded)
     if document.group.measure == "perplexity":
         return _perplexity_answer(document, digest, tokens)
@@ -389,24 +390,24 @@ def _answer(document: Document, encoded: Encoded, digest: Digest) -> Answer:
 
 
 def _tokens(encoded: Encoded) -> int:
-    """How many tokens it is scored on."""
+    """The number of its scored tokens."""
     return sum(len(request.token_ids) - request.first for request in encoded.scores)
 
 
 def _planned_item(document: Document, encoded: Encoded, block: int) -> PlannedItem:
-    """What is known of a document before it is asked."""
+    """The known properties of a document before its evaluation."""
     item = PlannedItem(document.key, document.group.name, document.cluster, document.stratum, block)
     if document.group.measure != "perplexity":
         return item
     try:
         detail = _perplexity_answer(document, Digest(error="not asked yet"), _tokens(encoded)).detail
-    except Exception:  # a task's scoring that fails is told where an answer is scored
+    except Exception:  # failures of a task's scoring are reported when an answer is scored
         return item
     return replace(item, units=tuple((metric.name, detail[unit]) for metric, unit in UNITS.items()))
 
 
 def _perplexity_answer(document: Document, digest: Digest, tokens: int) -> Answer:
-    """One document's negative log-likelihood in nats; its units are known, whether it was scored or not."""
+    """One document's negative log-likelihood in nats; its units are known, scored or not."""
     nothing = [0.0] * len(document.instances)
     metrics = document.metrics(nothing) if digest.error is not None else digest.values["metrics"]
     log_likelihood, words = metrics["word_perplexity"]
@@ -417,9 +418,9 @@ def _perplexity_answer(document: Document, digest: Digest, tokens: int) -> Answe
 
 
 def _choice_answer(document: Document, score: float, log_likelihoods: list[float]) -> Answer:
-    """The likeliest choice, every choice's log-likelihood, and by how much the right one leads the best wrong one.
+    """The most likely choice, every choice's log-likelihood, and the margin of the right one over the best wrong one.
 
-    There is no margin where both are impossible, or where lm-eval counts several choices as right.
+    The margin is missing if both are impossible, or if lm-eval counts several choices as right.
     """
     choices, target = document.choices, _target_index(document)
     # lm-eval's acc_norm divides by the characters of a choice
@@ -440,7 +441,7 @@ def _target_index(document: Document) -> int | None:
 
 
 def _distinct(choices: Sequence[str]) -> list[str]:
-    """The choices as keys; where two read alike, each with its place."""
+    """The choices as keys; identical ones with their positions."""
     if len(set(choices)) == len(choices):
         return list(choices)
     return [f"{place}: {choice}" for place, choice in enumerate(choices, 1)]
@@ -457,9 +458,9 @@ def _expected(document: Document) -> str | None:
 
 
 def _not_finite(answers: Sequence[Any]) -> bool:
-    """Whether a log-likelihood is no number or above all bounds.
+    """Whether a log-likelihood is NaN or plus infinity.
 
-    Minus infinity is a value: the deployment holds the text impossible.
+    Minus infinity is valid: the deployment gives the text probability zero.
     """
     values = [entry[0] if isinstance(entry, tuple) else entry for entry in answers]
     return any(isinstance(value, float) and (math.isnan(value) or value == math.inf) for value in values)

@@ -1,4 +1,4 @@
-"""The suite file: which lm-eval tasks are run on which frozen data, and what is measured from them."""
+"""The suite file: the lm-eval tasks, their frozen data, and the measurements."""
 
 import hashlib
 import os
@@ -15,20 +15,20 @@ from q36eval.files import json_sha256, read_yaml
 from q36eval.measurement_facts import MeasuredOn
 
 READING_VERSION = 1
-"""Raised whenever answers are read or scored in another way, so that older reference answers are not reused."""
+"""Raised with every change of reading or scoring answers, so that older reference answers are not reused."""
 
 ALLOW_CODE = "HF_ALLOW_CODE_EVAL"
-"""lm-eval's switch for tasks that run what a model wrote (HumanEval): 1 in the environment."""
+"""lm-eval's switch for tasks that run programs written by a model (HumanEval): 1 in the environment."""
 
 SHIPPED = Path(__file__).resolve().parent / "suites"
 """The folder of the suites that ship."""
 
 TASK_FIELD = "$task"
-"""Among `slice_fields`: the name of the lm-eval task, for tasks whose documents do not say where they are from."""
+"""Among `slice_fields`: the name of the lm-eval task, for tasks whose documents do not record their origin."""
 
 
 RULER_DRAWS = 2
-"""Raised whenever RULER's samples are drawn in another way, so that older frozen data is not taken for it."""
+"""Raised with every change of drawing RULER's samples, so that older frozen data is not used."""
 
 TELLING: Any = {
     "data": True,
@@ -36,13 +36,13 @@ TELLING: Any = {
     "policy": True,
     "groups": {"__all__": {"title", "dataset", "items", "options_field"}},
 }
-"""What of a suite tells where its items lie and what they are called, and so is no part of what is asked."""
+"""Fields of a suite for the places and names of items, which do not affect the evaluation."""
 
 
 class HubSource(BaseModel):
-    """A dataset of the hub that tasks of the suite read.
+    """A dataset of the hub used by tasks of the suite.
 
-    Without a revision, freezing takes the one it finds, and the manifest records it.
+    Without a revision, freezing uses the current one, and the manifest records it.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -50,11 +50,11 @@ class HubSource(BaseModel):
     revision: str | None = Field(default=None, pattern=r"^[0-9a-f]{40}$")
     licence: str | None = None
     gated: bool = Field(default=False, exclude=True)
-    """Whether its terms forbid publishing its items: history and reports keep none of their texts."""
+    """Whether its terms forbid publishing its items: history and reports then store none of their texts."""
 
 
 class RulerSettings(BaseModel):
-    """What is generated for a group of RULER tasks: so many samples of each task at each length, in tokens."""
+    """The generated data of a group of RULER tasks: `samples` of each task at each length, in tokens."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -63,10 +63,10 @@ class RulerSettings(BaseModel):
 
 
 class TaskGroup(BaseModel):
-    """Tasks measured as one group: a task file of ours, once per subset, or tasks by the names lm-eval has for them.
+    """Tasks measured as one group: our own task file, once per subset, or tasks by lm-eval's names.
 
-    Prompts, few-shot draws, filters and metrics are the task's own; the settings here are what lm-eval takes as
-    options of a run.
+    Prompts, few-shot draws, filters and metrics are the task's own; the settings here correspond to lm-eval's options
+    of a run.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -81,34 +81,34 @@ class TaskGroup(BaseModel):
     metric: str
     """The metric of one document; `{field}` in it stands for that field of the document."""
     filter: str | None = None
-    """Which of the task's filters is read; its first by default."""
+    """The task's filter to read; its first by default."""
     slice: str = Field(pattern=r"^[A-Za-z0-9_.-]+$")
-    """What its figures are called; `suite` is all groups together, and under `all` strata stand by themselves."""
+    """The slice name of its figures; `suite` is all groups together, and with `all` strata are separate slices."""
     slice_fields: tuple[str, ...] = ()
-    """The fields of a document that make its stratum, or `$task`."""
+    """The fields of a document that define its stratum, or `$task`."""
     cluster_fields: tuple[str, ...] = ()
-    """The fields whose text a document shares with others of its cluster; by default its own `cluster`, if any."""
+    """The fields whose text is shared within a cluster; by default the document's own `cluster`, if any."""
     cluster_pattern: str | None = None
-    """What of those fields is shared, as a regular expression; a document it does not match stands alone."""
+    """The shared part of those fields, as a regular expression; a document without a match is its own cluster."""
     options_field: str | None = None
-    """The field with the options of a multiple-choice question that is answered in free text: guessing gets one."""
+    """The field with the options of a multiple-choice question that is answered in free text: guessing hits one."""
     num_fewshot: int | None = Field(default=None, ge=0)
     chat_template: bool = False
     thinking: bool = False
     max_new_tokens: int | None = Field(default=None, ge=1)
     items: int | None = Field(default=None, ge=1)
-    """How many items its data hold, where that is known before they are frozen; what is planned is counted then."""
+    """The number of items, if known before freezing; planning then counts them."""
     sample: int | None = Field(default=None, ge=1)
-    """At most so many rows of every split that is asked, drawn with the suite's seed when it is frozen."""
+    """The maximum of rows per evaluated split, drawn with the suite's seed at freezing."""
     ruler: RulerSettings | None = None
     blocks: Literal["in_proportion", "by_reference_margin"] = "in_proportion"
-    """How its items are drawn: every stratum at its own share, or first those whose answers the reference is not sure
-    of (`evals.blocks`), which takes multiple choice and at least a thousand of them."""
+    """How its items are drawn: every stratum at its own share, or first those with uncertain answers of the reference
+    (`evals.blocks`), which needs multiple choice and at least a thousand items."""
     executes_code: bool = False
     title: str | None = None
-    """What its items are, in words that may stand on a model card: a benchmark's name only for that benchmark."""
+    """A description of its items that may be used on a model card: a benchmark's name only for that benchmark."""
     dataset: str | None = None
-    """The repository, among the suite's `sources`, whose own items these are."""
+    """The repository, among the suite's `sources`, of these items."""
 
     @field_validator("cluster_pattern")
     @classmethod
@@ -141,16 +141,16 @@ class EvalSuite(BaseModel):
     data: str = ""
     """The folder of its frozen data; a suite without groups has none."""
     policy: str | None = None
-    """The policy that it is judged by where none is named; by default the family's own."""
+    """Its default policy; by default the family's own."""
     max_length: int = Field(default=4096, ge=16)
     block_items: int = Field(default=300, ge=1)
-    """About so many items of a group are asked between two looks at whether its criteria are settled."""
+    """The approximate number of a group's items between two looks at its criteria."""
     seed: int = 1234
-    """Of few-shot draws, choices that tasks shuffle, subsets and RULER; the default is lm-eval's for few-shot draws."""
+    """For few-shot draws, choices that tasks shuffle, subsets and RULER; the default is lm-eval's few-shot seed."""
     sources: dict[str, HubSource] = Field(default_factory=dict)
-    """Repository on the hub -> what is known of it."""
+    """Repository on the hub -> its properties."""
     canaries: str | None = None
-    """The set of shipped canaries that it asks; by default the Czech and English one."""
+    """The set of shipped canaries in the suite; by default the Czech and English one."""
     groups: tuple[TaskGroup, ...]
 
     @model_validator(mode="after")
@@ -172,14 +172,14 @@ class EvalSuite(BaseModel):
         return tuple(group for group in self.groups if group.tasks)
 
     def longest(self, context: int | None = None) -> int | None:
-        """The greatest of RULER's lengths that a model of that context reads; None without one."""
+        """The longest of RULER's lengths that a model of that context reads; None without one."""
         rulers = [group.ruler for group in self.frozen_by_name if group.ruler is not None]
         lengths = [length for ruler in rulers for length in ruler.lengths if context is None or length <= context]
         return max(lengths, default=None)
 
     @property
     def freezing_sha256(self) -> str:
-        """Hash of what the frozen data depends on."""
+        """Hash of the inputs of the frozen data."""
         parts = {"name", "tasks", "num_fewshot", "sample", "ruler"}
         content = {
             "seed": self.seed,
@@ -192,7 +192,7 @@ class EvalSuite(BaseModel):
 
 
 def code_execution_allowed() -> bool:
-    """Whether groups that run programs which the model wrote are measured, by lm-eval's own switch."""
+    """Whether groups that run programs written by the model are measured, by lm-eval's own switch."""
     return os.environ.get(ALLOW_CODE) == "1"
 
 
@@ -201,20 +201,18 @@ class LoadedSuite:
 
     Attributes:
         suite: the suite as written.
-        groups: the groups that are asked: those that run programs only if that is allowed.
-        skipped: a sentence for every group that is not.
-        data: the frozen folder.
-        manifest: of that folder.
-        sha256: content hash of what is asked: the suite, its task files, its data, and lm-eval's version.
-        freeze_command: what freezes its data, to be told.
-        cut_for: hash of the tokenizer that its documents were cut to length with, where that matters.
+        groups: the evaluated groups: those that run programs only if that is allowed. skipped: a sentence for every
+            group that is not. data: the frozen folder. manifest: of that folder. sha256: content hash of the
+            evaluation: the suite, its task files, its data, and lm-eval's version. freeze_command: the command that
+            freezes its data, for messages. cut_for: hash of the tokenizer for which its documents were cut to length,
+            if they were.
     """
 
     def __init__(self, path: Path, data: Path | None = None) -> None:
         """Read the suite file at `path`; `data` replaces the folder it names.
 
         Raises:
-            UsageError: the file is malformed, a task file is missing, or the data is not what its manifest says.
+            UsageError: the file is malformed, a task file is missing, or the data does not match its manifest.
         """
         self.suite = read_suite(path)
         own = (path.parent / self.suite.data).resolve()
@@ -243,7 +241,7 @@ class LoadedSuite:
 
     @property
     def measured_on(self) -> dict[str, MeasuredOn]:
-        """By slice what its figures are measured on; a group without a title is told by the names it has here."""
+        """The evaluated data of each slice; a group without a title uses its names here."""
         revisions = {source.repository: source.revision for source in self.manifest.sources}
         return {
             group.slice: MeasuredOn(
@@ -280,10 +278,10 @@ class LoadedSuite:
         return manifest
 
     def check_unchanged(self) -> None:
-        """To be called once all was read: what lm-eval read of the folder is what the hash is of.
+        """Call this after reading everything: it checks that lm-eval read the hashed files.
 
         Raises:
-            ChangedError: data, a task file or a scoring function is not what it was.
+            ChangedError: data, a task file or a scoring function changed.
         """
         try:
             now = self._content_sha256(verify(self.data).sha256)
@@ -299,13 +297,13 @@ class LoadedSuite:
             )
 
     def _content_sha256(self, data_sha256: str) -> str:
-        # Scoring functions live beside the task files and are part of what is asked.
+        # Scoring functions are next to the task files and are part of the hash.
         folders = {task.parent for task in self.task_files.values()}
         sources = sorted(path for folder in folders for path in folder.glob("*.py"))
         files = [*sorted(self.task_files.values()), *sources]
         evaluated = self.suite.model_copy(update={"groups": self.groups})
         content = {
-            # where data lies and what it is called changes no answer; settings left out are told by their absence
+            # the place and name of data change no answer; default settings are omitted
             "suite": evaluated.model_dump(mode="json", exclude=TELLING, exclude_defaults=True),
             "files": [(path.name, hashlib.sha256(path.read_bytes()).hexdigest()) for path in files],
             "data": data_sha256,
@@ -319,7 +317,7 @@ def read_suite(path: Path) -> EvalSuite:
     """The suite as written.
 
     Raises:
-        UsageError: there is no such file, or it is malformed; says where.
+        UsageError: the file does not exist, or it is malformed; gives the position.
     """
     if not path.exists():
         known = ", ".join(sorted(file.stem for file in path.parent.glob("*.yaml"))) or "none"

@@ -27,7 +27,7 @@ from q36eval.metrics import DeclaredFigure, Metric
 from q36eval.records import ItemOutcome, Measurement
 
 SUITE = "suite"
-"""The slice that holds every item of the suite that is scored right or wrong."""
+"""The slice of all items of the suite that are scored right or wrong."""
 
 
 def suite_measurements(
@@ -36,10 +36,9 @@ def suite_measurements(
     planned: Sequence[PlannedItem] = (),
     known: Known | None = None,
 ) -> Iterator[Measurement]:
-    """Every group, then all right-or-wrong items together where several groups have some.
+    """Every group, then all right-or-wrong items together if several groups have some.
 
-    `planned` are all items that the outcomes are some of, and `known` the reference's answers to them, each where that
-    is known.
+    `planned` are all items, of which the outcomes are a part, and `known` the reference's answers to them, if known.
     """
     by_group: dict[str, list[ItemOutcome]] = {group.name: [] for group in groups}
     for outcome in outcomes:
@@ -63,7 +62,7 @@ def suite_measurements(
 
 
 def measurements(group: TaskGroup, outcomes: Sequence[ItemOutcome], plan: Plan = NO_PLAN) -> Iterator[Measurement]:
-    """The group as a whole, then each value of each of its slice fields; slices without an item give nothing."""
+    """The group as a whole, then each value of each of its slice fields; slices without an item yield nothing."""
     for place, own in _slices(group, outcomes):
         if group.measure == "perplexity":
             yield from perplexities(place.name, own)
@@ -76,7 +75,7 @@ def measurements(group: TaskGroup, outcomes: Sequence[ItemOutcome], plan: Plan =
 def accuracies(
     group: TaskGroup, outcomes: Sequence[ItemOutcome], plan: Plan, slices: Collection[str]
 ) -> Iterator[Measurement]:
-    """Of those slices of a group what may be looked at early: its accuracies."""
+    """The figures of those slices of a group that may be looked at early: its accuracies."""
     for place, own in _slices(group, outcomes):
         if place.name in slices:
             weighed = replace(plan, weights=estimate_weights(outcomes, plan.items))
@@ -86,9 +85,9 @@ def accuracies(
 def declared_figures(
     groups: Sequence[TaskGroup], planned: Sequence[PlannedItem] | None = None
 ) -> Iterator[DeclaredFigure]:
-    """What `suite_measurements` yields of these groups once all their `planned` items are evaluated.
+    """The figures of `suite_measurements` for these groups once all `planned` items are evaluated.
 
-    Without a plan only what the suite's file tells: whole groups and RULER's lengths (see `only_data_tell`).
+    Without a plan only those known from the suite's file: whole groups and RULER's lengths (see `only_data_tell`).
     """
     of_accuracy = []
     for group in groups:
@@ -108,9 +107,9 @@ def declared_figures(
 
 
 def only_data_tell(groups: Sequence[TaskGroup], metric: str, name: str) -> bool:
-    """Whether a group may have that figure over that slice though its file does not say so.
+    """Whether a group may have that figure over that slice although its file does not show it.
 
-    By the value of a field (a subject, a task), or as a mean over the tasks that its data hold.
+    By the value of a field (a subject, a task), or as a mean over the tasks in its data.
     """
     for group in groups:
         inside = name == group.slice or name.startswith(_below(group, ""))
@@ -147,7 +146,7 @@ def _declared_of_plan(group: TaskGroup, planned: Sequence[PlannedItem]) -> Itera
 
 
 def _effective(metric: str, planned: Sequence[PlannedItem]) -> int | None:
-    """As how many clusters of equal size the documents of a perplexity weigh at most; None of other figures."""
+    """The maximum of effective clusters of a perplexity's documents; None for other figures."""
     units: Counter[str] = Counter()
     for item in planned:
         counted = dict(item.units).get(metric)
@@ -165,13 +164,13 @@ def _declared_whole(group: TaskGroup, items: int | None, clusters: int | None) -
 
 
 def _declared(metric: Metric, name: str, items: int | None, clusters: int | None) -> DeclaredFigure:
-    """A perplexity rests on the tokens, words or bytes of its documents, which only the texts tell."""
+    """A perplexity counts the tokens, words or bytes of its documents, which only the texts show."""
     return metric.declared(name, items=None if metric in UNITS else items, clusters=clusters)
 
 
 @dataclass(frozen=True)
 class _Place:
-    """What a slice is called: the whole group where `field` is None, else its items of one `value` at a `position`."""
+    """A slice's name: the whole group if `field` is None, else its items of one `value` at a `position`."""
 
     name: str
     field: str | None = None
@@ -179,15 +178,15 @@ class _Place:
     position: int = 0
 
     def holds(self, stratum: str) -> bool:
-        """Whether an item of that stratum is in it."""
+        """Whether an item of that stratum belongs to it."""
         return self.field is None or stratum.split("/")[self.position] == self.value
 
     def in_blocks(self, plan: Plan) -> bool:
-        """Whether it may be looked at after each block: draws by margin give a slice no fixed number in every one."""
+        """Whether it may be looked at after each block: draws by margin give a slice no fixed number per block."""
         return self.field is None or all(item.drawn is None for item in plan.items)
 
     def part_of(self, plan: Plan) -> Plan:
-        """The plan of those of the group's items that are in it."""
+        """The plan of the group's items in it."""
         return plan if self.field is None else replace(plan, items=[i for i in plan.items if self.holds(i.stratum)])
 
 

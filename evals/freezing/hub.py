@@ -15,7 +15,7 @@ Row = dict[str, Any]
 
 @dataclass(frozen=True)
 class Split:
-    """The rows of one split in the dataset's own schema, and where they are from."""
+    """The rows of one split in the dataset's own schema, and their origin."""
 
     rows: tuple[Row, ...]
     source: Source
@@ -23,7 +23,7 @@ class Split:
 
 @dataclass
 class Hub:
-    """Reads splits, each once; `known` says what the suite knows of the repositories."""
+    """Reads splits, each once; `known` holds the suite's entries for the repositories."""
 
     known: Mapping[str, HubSource]
     _read: dict[tuple[str, str | None, str], Split] = field(default_factory=dict)
@@ -39,7 +39,7 @@ class Hub:
         """One split; `arguments` are the task's own for `datasets`.
 
         Raises:
-            UsageError: it is neither cached nor can be downloaded, or its commit is not the one asked for.
+            UsageError: it is neither cached nor downloadable, or its commit is not the requested one.
         """
         key = (repository, config, split)
         if key not in self._read:
@@ -67,7 +67,7 @@ def json_lines(rows: tuple[Row, ...] | list[Row], dataset: str) -> str:
     """Rows as JSON Lines, in their own order of fields.
 
     Raises:
-        UsageError: a row holds what JSON cannot.
+        UsageError: a row holds a value that JSON cannot represent.
     """
     try:
         return "".join(json.dumps(row, ensure_ascii=False, allow_nan=False) + "\n" for row in rows)

@@ -1,13 +1,12 @@
-"""RULER's documents from lm-eval's own generators: per task and length, whatever else is frozen, and with an end.
+"""RULER's documents from lm-eval's own generators: per task and length, independent of other tasks, with a deadline.
 
-lm-eval draws from shared generators of random numbers, fetches its sources when it runs, and two of its generators
-(variable tracking, common words) shrink a sample that is too long for ever when the shortest one is. Here every task
-and length is generated from a seed of its own in a process of its own (`ruler_worker`), on sources that are there,
-until a deadline.
+lm-eval draws from shared random generators, fetches its sources at run time, and two of its generators (variable
+tracking, common words) loop forever if even the shortest sample is too long. Here every task and length is generated
+from its own seed in its own process (`ruler_worker`), from existing sources, within a deadline.
 
-lm-eval also asks the first questions of SQuAD and HotpotQA at every length. Then one paragraph of SQuAD stands behind a
-dozen answers or more, which are right or wrong together, and a hundred items weigh as few as twenty-four. Here
-`questions_at` asks none about a paragraph of another length, nor two about one if possible.
+lm-eval also uses the first questions of SQuAD and HotpotQA at every length. One paragraph of SQuAD then determines a
+dozen answers or more, which are right or wrong together, and a hundred items may be worth only twenty-four. Here
+`questions_at` uses no paragraph at two lengths, and at most one question about each if possible.
 """
 
 import json
@@ -30,13 +29,13 @@ SQUAD = ("rajpurkar/squad_v2", "squad_v2", "validation")
 HOTPOT = ("hotpotqa/hotpot_qa", "distractor", "validation")
 WITH_ESSAYS = frozenset({"niah_single_2", "niah_single_3", "niah_multikey_1", "niah_multivalue", "niah_multiquery"})
 PATIENCE_S = 120.0
-"""Seconds each task and length may take besides what its tokens take."""
+"""Seconds that each task and length may take in addition to the time for its tokens."""
 TOKENS_PER_S = 20_000.0
-"""Far below what a tokenizer and its retries need; a generation slower than this is one that does not end."""
+"""Far below the speed of a tokenizer with its retries; a slower generation is an endless loop."""
 
 
 def features(task: str) -> dict[str, Any]:
-    """The schema of RULER's documents, which lm-eval leaves to be guessed, and of the cluster that we add."""
+    """The schema of RULER's documents, which lm-eval leaves undefined, and of the cluster that we add."""
     from datasets import Features, List, Value
 
     text, number = Value("string"), Value("int64")
@@ -91,7 +90,7 @@ def generate(
 
 
 def _sources(tasks: Sequence[NamedTask], hub: Hub, folder: Path) -> dict[str, Path]:
-    """Only what these tasks read, in the form in which lm-eval would have fetched it."""
+    """Only the sources of these tasks, in the form in which lm-eval would have fetched them."""
     names = {task.name for task in tasks}
     contents: dict[str, Any] = {}
     if names & WITH_ESSAYS:
@@ -176,23 +175,23 @@ QA_TASKS: Mapping[str, tuple[str, str]] = {
     "ruler_qa_squad": ("read_squad", "SQuAD"),
     "ruler_qa_hotpot": ("read_hotpotqa", "HotpotQA"),
 }
-"""Task -> the function of lm-eval that reads its questions, and what a person calls them."""
+"""Task -> the function of lm-eval that reads its questions, and their display name."""
 
 Question = Mapping[str, Any]
-"""As lm-eval keeps it: `query`, `outputs`, and in `context` the places of the documents that it is asked about."""
+"""lm-eval's form: `query`, `outputs`, and in `context` the positions of its documents."""
 
 
 def questions_at(
     questions: Sequence[Question], lengths: Sequence[int], samples: int, seed: str, name: str
 ) -> dict[int, list[tuple[str, Question]]]:
-    """By length its `samples` questions, each with its source: one of every source, then a second one of each.
+    """`samples` questions for each length, each with its source: one of every source, then a second one of each.
 
-    A source is what questions have in common that share a document (a paragraph of SQuAD, the ten of a question of
-    HotpotQA). Sources are shuffled by `seed` and dealt out to the lengths, so that none is asked about at two of them.
-    A question that would join two sources is left out.
+    A source is the set of questions that share a document (a paragraph of SQuAD, the ten of a question of HotpotQA).
+    Sources are shuffled by `seed` and divided among the lengths, so that none is used at two of them. A question that
+    would join two sources is left out.
 
     Raises:
-        ValueError: there are too few questions; says how many samples there may be.
+        ValueError: there are too few questions; gives the possible number of samples.
     """
     sources = _by_source(questions, seed)
     dealt = {}
@@ -216,7 +215,7 @@ def questions_at(
 
 
 def _by_source(questions: Sequence[Question], seed: str) -> list[list[Question]]:
-    """Questions that share no document with those of another list, in an order that the seed alone decides."""
+    """Groups of questions that share no document with another group, in an order that depends on the seed alone."""
     order = list(questions)
     random.Random(seed).shuffle(order)
     owner: dict[int, int] = {}

@@ -20,7 +20,7 @@ LM_EVALS_SAMPLES = 500
 
 
 def main() -> None:
-    """Generate what the job asks, with a line on stdout after each task and length."""
+    """Generate the job's documents, with a line on stdout after each task and length."""
     job = json.load(sys.stdin)
     with _only_lines_of_ours() as say:
         try:
@@ -35,14 +35,14 @@ def main() -> None:
                 say("done")
         except ImportError as error:
             say(f"error RULER needs {error.name}, which is not installed; run: pip install 'q36eval[suites]'.")
-        except Exception as error:  # lm-eval raises ValueError for a length that holds nothing
+        except Exception as error:  # lm-eval raises ValueError for a length without room for a sample
             where = f"RULER's {name} at {length:,} tokens" if "name" in locals() else "RULER"
             say(f"error {where} cannot be generated: {type(error).__name__}: {' '.join(str(error).split())[:300]}")
 
 
 @contextlib.contextmanager
 def _only_lines_of_ours() -> Iterator[Callable[[str], None]]:
-    """What libraries print goes to nowhere; ours to the real stdout."""
+    """Discards the output of libraries; ours goes to the real stdout."""
     out = os.fdopen(os.dup(1), "w", encoding="utf-8")
 
     def say(line: str) -> None:
@@ -54,16 +54,16 @@ def _only_lines_of_ours() -> Iterator[Callable[[str], None]]:
 
 
 def document_rows(job: dict[str, Any], tokenizer: Any, name: str, config: str, length: int) -> list[dict[str, Any]]:
-    """The documents of one task at one length, as lm-eval makes them and with their cluster.
+    """The documents of one task at one length, as lm-eval makes them, with their clusters.
 
     Raises:
-        ValueError: the length does not hold a sample with an answer.
+        ValueError: the length has no room for a sample with an answer.
     """
     names = _prepared(job, tokenizer, config)
     sources = _dealt(job, names, name, length)
-    # what is imported on the way is not to draw from these generators, so they are seeded after it
+    # imports must not draw from these generators, so they are seeded afterwards
     with seeded(job["seed"], f"{name}/{length}"):
-        if "RNG" in names:  # of common words, drawn from by every sample before
+        if "RNG" in names:  # for common words: shared by all earlier samples
             names["RNG"].seed(random.getrandbits(32))
         documents = names["custom_dataset"](max_seq_lengths=[length], tokenizer=job["tokenizer"])["test"]
     rows = [dict(row) for row in documents]
@@ -78,15 +78,15 @@ def document_rows(job: dict[str, Any], tokenizer: Any, name: str, config: str, l
 
 
 def _dealt(job: dict[str, Any], names: dict[str, Any], name: str, length: int) -> list[str]:
-    """Let a task with questions ask those of this length alone; their sources in order, nothing for another task.
+    """Restrict a task with questions to those of this length; returns their sources in order, nothing for another task.
 
-    Everything else is drawn for every sample: its keys, values, words and places. Essays around needles are those of
-    all samples, as RULER has them: part of the task, and no draw.
+    Everything else is drawn for every sample: its keys, values, words and places. Essays around needles are shared by
+    all samples, as in RULER: they are part of the task, not of the draw.
     """
     if name not in QA_TASKS:
         return []
     reader, called = QA_TASKS[name]
-    # what lm-eval read once stays what it read: a second length must not deal out what the first was dealt
+    # lm-eval caches its questions: a second length must not reuse those of the first
     read = getattr(names[reader], "read", names[reader])
     questions, documents = read()
     dealt = questions_at(questions, job["lengths"], job["samples"], f"{job['seed']}/{name}", called)[length]
@@ -100,7 +100,7 @@ def _dealt(job: dict[str, Any], names: dict[str, Any], name: str, length: int) -
 
 
 def _prepared(job: dict[str, Any], tokenizer: Any, config: str) -> dict[str, Any]:
-    """The names of the module of lm-eval's generator, with our tokenizer, sources and number of samples in them."""
+    """The namespace of lm-eval's generator module, with our tokenizer, sources and number of samples."""
     from lm_eval.tasks._yaml_loader import _import_fun_from_str, load_yaml
 
     if Path(job["nltk_data"]).is_dir():
@@ -123,7 +123,7 @@ def _prepared(job: dict[str, Any], tokenizer: Any, config: str) -> dict[str, Any
 
 
 def _sampled(generator: Callable[..., Any], samples: int) -> Callable[..., Any]:
-    """lm-eval states 500 samples in its code; a worked example of one sample stays one."""
+    """lm-eval hard-codes 500 samples; a worked example of one sample stays one."""
 
     def sampled(*arguments: Any, **named: Any) -> Any:
         if named.get("num_samples", LM_EVALS_SAMPLES) == LM_EVALS_SAMPLES:

@@ -1,4 +1,4 @@
-"""Freezes a suite into a folder: everything its tasks read, with a manifest that says where each row comes from."""
+"""Freezes a suite into a folder: all data of its tasks, with a manifest of the origin of each row."""
 
 import io
 import random
@@ -99,7 +99,7 @@ class _Freezing:
         return FrozenTask(name=task.name, config=task.config, data=data, features=schema)
 
     def _chosen(self, split: Split, group: TaskGroup) -> list[Row]:
-        """The rows that are asked: all, or a sample that no other dataset has a part in."""
+        """The evaluated rows: all, or a sample that depends on no other dataset."""
         rows, source = list(split.rows), split.source
         if group.sample is None or group.sample >= len(rows):
             return rows
@@ -121,13 +121,13 @@ def freeze_suite(
     context: int | None = None,
     notify: Callable[[str], None] = lambda _: None,
 ) -> Manifest:
-    """Write everything the suite at `path` reads into `out`, by default the folder that it names.
+    """Write all data of the suite at `path` into `out`, by default the folder that it names.
 
-    The same suite, sources, tokenizer and packages give the same bytes. Nothing is left of a freezing that fails.
-    Of RULER's lengths, in tokens, only those within `context` are written.
+    Deterministic for the same suite, sources, tokenizer and packages. A failed freezing leaves no files. Of RULER's
+    lengths, in tokens, only those within `context` are written.
 
     Raises:
-        UsageError: a dataset is not to be had, a task is unknown, no length is within the context, or `out` holds
+        UsageError: a dataset is unavailable, a task is unknown, no length is within the context, or `out` holds
             something else.
     """
     suite = read_suite(path)
@@ -166,7 +166,7 @@ def freeze_suite(
 
 
 def _tokenizer_sha256(folder: Path) -> str:
-    """It is loaded before anything is fetched that only RULER, which comes last, would find to be in vain."""
+    """Loaded before any download, because otherwise only RULER, which comes last, would detect an error."""
     try:
         with quiet():
             return tokenizer_sha256(folder)
@@ -175,7 +175,7 @@ def _tokenizer_sha256(folder: Path) -> str:
 
 
 def _shown(config: dict[str, Any]) -> list[str]:
-    """The split that solved examples are drawn from, as lm-eval looks for it; none where none are shown."""
+    """The split of the solved examples, found as in lm-eval; none without examples."""
     if not config.get("num_fewshot"):
         return []
     settings = config.get("fewshot_config") or {}
@@ -196,7 +196,7 @@ def needs_punkt(tasks: Iterable[NamedTask]) -> bool:
 
 
 def freeze_punkt(folder: Path) -> None:
-    """Copy English `punkt_tab` below `folder`; where it is not on this machine it is downloaded.
+    """Copy English `punkt_tab` below `folder`; if it is not on this machine, it is downloaded.
 
     Raises:
         UsageError: neither is possible.
@@ -209,7 +209,7 @@ def freeze_punkt(folder: Path) -> None:
     try:
         source = Path(str(nltk.data.find(PUNKT)))
     except LookupError:
-        with quiet():  # where it tells its errors is bound before
+        with quiet():  # its error stream is bound earlier
             where = {"download_dir": str(folder / ".nltk"), "print_error_to": io.StringIO()}
             nltk.download("punkt_tab", quiet=True, **where)
         source = folder / ".nltk" / PUNKT
@@ -224,10 +224,10 @@ def freeze_punkt(folder: Path) -> None:
 
 
 def check_replaceable(target: Path, name: str) -> None:
-    """Refuse a place that holds anything but an older freezing of the data called `name`.
+    """Refuse a target that holds anything but an older freezing of the data called `name`.
 
     Raises:
-        UsageError: says what is there.
+        UsageError: names its content.
     """
     other = "name another folder with --out"
     try:
@@ -250,12 +250,12 @@ def check_replaceable(target: Path, name: str) -> None:
 
 @contextmanager
 def staging(target: Path) -> Iterator[Path]:
-    """A folder beside `target` that takes its place when all went well, and goes when not.
+    """A folder next to `target` that replaces it on success, and is removed on failure.
 
-    What a killed freezing left there goes first.
+    The remains of a killed freezing are removed first.
 
     Raises:
-        UsageError: nothing can be written there, or another process is freezing into it.
+        UsageError: it is not writable, or another process is freezing into it.
     """
     beside = target.parent / f".{target.name}-freezing"
     new, old = beside / "new", beside / "old"

@@ -1,1 +1,1 @@
-"""Suites: which tasks are run on which frozen data."""
+"""Suites: tasks and their frozen data."""
