@@ -1,4 +1,4 @@
-"""Requests for tools by chat, whole and streamed, beside raw completions of the same prompt as rendered here."""
+"""Requests for tools by chat, whole and streamed, paired with raw completions of the same locally rendered prompt."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
@@ -30,17 +30,18 @@ from q36eval.served.prompts import Prompt
 
 @dataclass(frozen=True)
 class Asked:
-    """One request, asked raw, by chat and by streamed chat; a text in place of an answer says why none came."""
+    """One request, sent raw, by chat and by streamed chat; a text in place of an answer is the reason why it is
+    missing."""
 
     prompt: Prompt
     raw: "Continuation | str"
     whole: "Message | str"
     stream: "Message | str"
     wrote: str | None
-    """What the model wrote for `whole`; None where nothing tells, so that no parser is held to it."""
+    """The model's raw text behind `whole`; None if unknown, so that the parser is not judged."""
     wrote_streamed: str | None
     prompt_ids: tuple[int, ...] | None = None
-    """The tokens that the server makes of the conversation; None where it does not tell."""
+    """The server's tokens for the conversation; None if not reported."""
     special: tuple[str, ...] = ()
     """The tokenizer's special tokens."""
 
@@ -51,19 +52,19 @@ class Asked:
 
     @cached_property
     def faults(self) -> dict[FaultKind, str]:
-        """What the parser did to the whole answer."""
+        """The parser's faults in the whole answer."""
         if isinstance(self.whole, str) or self.wrote is None:
             return {}
         return self.faults_of(self.wrote, self.whole)
 
     def faults_of(self, wrote: str, message: Message) -> dict[FaultKind, str]:
-        """What the parser did to a text that the model wrote after this prompt."""
+        """The parser's faults for a raw text of the model after this prompt."""
         prompt = self.prompt
         return parser_faults(wrote, message, prompt.tools, thinking=prompt.thinking, special=self.special)
 
 
 def ask_chat(endpoint: Endpoint, prompts: Sequence[Prompt]) -> list[Asked]:
-    """Ask each prompt in all three ways, one request at a time."""
+    """Send each prompt in all three ways, one request at a time."""
     result = []
     for prompt in prompts:
         raw = asked(lambda p=prompt: endpoint.complete(p.token_ids, p.budget, salt=fresh_salt()))  # type: ignore[misc]
@@ -87,7 +88,7 @@ def ask_chat(endpoint: Endpoint, prompts: Sequence[Prompt]) -> list[Asked]:
 
 
 def _prompt_ids(endpoint: Endpoint, prompt: Prompt, whole: "Message | str") -> tuple[int, ...] | None:
-    """The chat prompt's tokens, of the answer itself or else of the page that writes them, if as many were counted."""
+    """The chat prompt's tokens, from the answer or else from the server's page for them, if the counts match."""
     if isinstance(whole, str) or whole.prompt_ids is not None:
         return None if isinstance(whole, str) else whole.prompt_ids
     told = endpoint.chat_prompt(prompt.messages, prompt.tools, enable_thinking=prompt.thinking)
@@ -101,10 +102,10 @@ def _wrote(
     message: "Message | str",
     prompt_ids: tuple[int, ...] | None,
 ) -> str | None:
-    """What the model wrote for a message: by its own tokens, else what it writes after the same prompt twice, if the
-    message says that.
+    """The model's raw text behind a message: from the answer's tokens, else from two raw completions of the same
+    prompt, if they match the message.
 
-    If it says something else, a near tie may have turned this one answer: parser and model are not told apart then.
+    If they do not, a near tie may have changed this one answer: parser and model cannot be separated then.
     """
     if isinstance(message, str) or isinstance(raw, str):
         return None
@@ -119,9 +120,9 @@ def _wrote(
 
 
 def prompts_measured(asked_for: Sequence[Asked]) -> Measurement:
-    """Chat prompts that are not the tokens which the branch's own template and tokenizer write.
+    """Chat prompts whose tokens differ from those of the branch's own template and tokenizer.
 
-    Where only their number is told, another one shows another prompt, and the same one nothing.
+    If only their number is reported, a different number shows a different prompt, and an equal one nothing.
     """
     faults, scored, alike = [], 0, 0
     for each in asked_for:
@@ -143,7 +144,7 @@ def prompts_measured(asked_for: Sequence[Asked]) -> Measurement:
 
 
 def parser_measured(asked_for: Sequence[Asked]) -> Iterator[Measurement]:
-    """What the parser does wrong to right texts, kind by kind."""
+    """The parser's faults on correct raw texts, kind by kind."""
     unknown = sum(each.error is None and each.wrote is None for each in asked_for)
     apart = f"; {unknown} answers have no token ids, so model and parser cannot be separated" if unknown else ""
     for kind, words in KINDS.items():
@@ -155,7 +156,7 @@ def parser_measured(asked_for: Sequence[Asked]) -> Iterator[Measurement]:
 
 
 def _judges(each: Asked, kind: FaultKind) -> bool:
-    """Whether the text that the model wrote has what such a fault could befall."""
+    """Whether the model's raw text has an element that such a fault could affect."""
     if each.wrote is None or isinstance(each.whole, str):
         return False
     own = written(each.wrote, thinking=each.prompt.thinking)
@@ -169,7 +170,7 @@ def _judges(each: Asked, kind: FaultKind) -> bool:
 
 
 def streams_measured(asked_for: Sequence[Asked]) -> Measurement:
-    """Streamed chat answers that a client puts together to something else than the whole answer of the same tokens."""
+    """Streamed chat answers that a client assembles to something else than the whole answer of the same tokens."""
     faults, scored = [], 0
     for each in asked_for:
         if isinstance(each.stream, str) or isinstance(each.whole, str):
@@ -180,7 +181,7 @@ def streams_measured(asked_for: Sequence[Asked]) -> Measurement:
             words = f"{len(stream.token_ids)} tokens came where the server counts {stream.completion_tokens}"
         elif each.wrote_streamed is not None and each.wrote_streamed == each.wrote:
             words = _other(whole, stream)
-        elif each.wrote_streamed is not None:  # another answer, as near ties give: held to what was written for it
+        elif each.wrote_streamed is not None:  # another answer, due to near ties: compared with its own raw text
             own = each.faults_of(each.wrote_streamed, stream)
             words = "; ".join(text for kind, text in own.items() if kind not in each.faults)
         else:
@@ -191,7 +192,7 @@ def streams_measured(asked_for: Sequence[Asked]) -> Measurement:
 
 
 def _other(whole: Message, stream: Message) -> str:
-    """In what the two differ for a client; white space around texts does not count, nor half a character at the end."""
+    """The difference of the two for a client, ignoring white space around texts and a partial character at the end."""
     pairs = {
         "content": (characters(whole.content or "").strip(), characters(stream.content or "").strip()),
         "reasoning": (characters(whole.reasoning or "").strip(), characters(stream.reasoning or "").strip()),
@@ -205,10 +206,10 @@ def _other(whole: Message, stream: Message) -> str:
 
 
 def completions_streamed(prompts: Sequence[Prompt], whole: Answers, streams: Answers) -> Measurement:
-    """Streamed raw completions that are not what the server itself counts, or not the whole text of the same tokens.
+    """Streamed raw completions that differ from the server's own count, or from the whole text of the same tokens.
 
-    Where a server does not tell them all, the same text has added up all the same, and another says nothing: a near tie
-    may have turned.
+    If a server does not report all tokens, an equal text proves a correct stream, and a different one proves nothing: a
+    near tie may have changed it.
     """
     faults, scored = [], 0
     for prompt in prompts:
@@ -233,7 +234,7 @@ def _ended(answer: Continuation) -> tuple[str, str]:
 
 
 def calls_measured(asked_for: Sequence[Asked]) -> Measurement:
-    """Wrong tool calls as they are served over those in raw completions."""
+    """Wrong tool calls as served, relative to those in raw completions."""
     judged = [each for each in asked_for if each.prompt.case is not None]
     rows: list[tuple[str, CallClass | None, CallClass | None]] = []
     for each in judged:

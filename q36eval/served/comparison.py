@@ -1,13 +1,13 @@
 """When two answers to one prompt differ by more than rounding, and whether more often than the endpoint's own noise.
 
-Greedy answers of one engine part at near ties, wherever the shape of a batch or of a prefill changes. So two answers
-differ only where they part at a place at which one side holds the other's token clearly unlikely, or where the
-log-probability of a token that both chose moved far. Where a server gives no log-probabilities, other tokens (or text)
-are a difference, and the endpoint's own noise is all that is allowed for.
+Greedy answers of one engine diverge at near ties whenever the shape of a batch or of a prefill changes. So two answers
+differ only if, at their first different token, one side considers the other's token clearly unlikely, or if the
+log-probability of a common token changed by much. Without log-probabilities, different tokens (or text) are a
+difference, and only the endpoint's own noise is allowed for.
 
-Every item is asked three times: as a baseline, the same again, and with one thing changed. The share of items whose
-changed answer differs from the baseline is held against the share whose repeated one does, paired by item and exact
-(`stats._pairs`). Of an endpoint that rarely repeats itself nothing can be said: its items are not informative.
+Every item is evaluated three times: as a baseline, repeated, and with one thing changed. The share of items whose
+changed answer differs from the baseline is compared with the share whose repeated one does, paired by item and exact
+(`stats._pairs`). An endpoint that rarely repeats itself cannot be judged: its items are not informative.
 """
 
 import math
@@ -21,18 +21,18 @@ from q36eval.records import Clusters, Counts, FamilyCompetence, Measurement, Pro
 from q36eval.served.prompts import Prompt
 
 NEAR_TIE_NATS = 0.25
-"""Two tokens this close on both sides are a tie that rounding decides; two engines of one model move less."""
+"""Two tokens this close on both sides are a tie decided by rounding; two engines of one model differ by less."""
 MOVED_NATS = 1.0
-"""The log-probability of a token that both sides chose moves this far only where another state computed it."""
+"""The log-probability of a common token differs by this much only if another state computed it."""
 SHOWN = 3
-"""So many of the items that differ are named."""
+"""The number of differing items that are named."""
 
 
 @dataclass(frozen=True)
 class Compared:
-    """One item asked three times. `changed` and `repeated` say why that answer is another one than the baseline.
+    """One item evaluated three times. `changed` and `repeated` are the differences of that answer from the baseline.
 
-    `error` says which answer never came; then it counts as errored, and as nothing else.
+    `error` names a missing answer; the item then counts only as errored.
     """
 
     item: str
@@ -42,7 +42,7 @@ class Compared:
 
 
 def difference(baseline: Continuation, other: Continuation) -> str | None:
-    """Why they differ by more than rounding; None where they do not."""
+    """The difference beyond rounding; None without one."""
     if baseline.token_ids is None or other.token_ids is None:
         same = (baseline.text, baseline.finish) == (other.text, other.finish)
         return None if same else _texts(baseline, other)
@@ -72,7 +72,7 @@ def _texts(baseline: Continuation, other: Continuation) -> str:
 
 
 def _moved(baseline: Continuation, other: Continuation, shared: int) -> str | None:
-    """Of the first tokens, which both chose, the first whose log-probability moves too far."""
+    """Among the common first tokens, the first whose log-probability differs too much."""
     if baseline.log_probs is None or other.log_probs is None or baseline.token_ids is None:
         return None
     for place in range(min(shared, len(baseline.log_probs), len(other.log_probs))):
@@ -84,7 +84,7 @@ def _moved(baseline: Continuation, other: Continuation, shared: int) -> str | No
 
 
 def _gap(side: Continuation, place: int, chosen: int, instead: int) -> float | None:
-    """How much likelier that side holds its own token than the other's; at least, where the other is not listed."""
+    """The margin of that side's own token over the other's; a lower bound if the other is not listed."""
     if side.log_probs is None or place >= len(side.log_probs):
         return None
     row = side.log_probs[place]
@@ -94,7 +94,7 @@ def _gap(side: Continuation, place: int, chosen: int, instead: int) -> float | N
 
 
 def measured_differences(part: str, compared: Sequence[Compared], note: str) -> Measurement:
-    """The share of items that differ when that is changed, over the share that differ when nothing is."""
+    """The share of items that differ with the change, relative to the share that differ without it."""
     metric = metric_of(ProbeName.SERVED, "answer_differences")
     answered = [each for each in compared if each.error is None]
     steady = [each for each in answered if each.repeated is None]
@@ -127,35 +127,35 @@ def measured_differences(part: str, compared: Sequence[Compared], note: str) -> 
 
 
 def counted_faults(metric: str, part: str, faults: Sequence[str], counts: Counts, note: str = "") -> Measurement:
-    """Faults of one kind, all counted: `faults` name each with its item."""
+    """Faults of one kind, all counted: `faults` describe each with its item."""
     return metric_of(ProbeName.SERVED, metric).counted(
         len(faults), counts, part, note=sentences(note, f"{len(faults)} of {counts.scored}", examples(faults))
     )
 
 
 def examples(faults: Sequence[str]) -> str:
-    """The first of them."""
+    """The first few of them."""
     more = f" (and {len(faults) - SHOWN} more)" if len(faults) > SHOWN else ""
     return "; ".join(faults[:SHOWN]) + more
 
 
 def sentences(*parts: str) -> str:
-    """What there is to say, one after the other."""
+    """The nonempty parts, joined."""
     return ". ".join(part.rstrip(".") for part in parts if part)
 
 
 def cut_in_half(prompts: Sequence[Prompt]) -> list[Prompt]:
-    """The first half of each prompt's tokens, and no turn that would end the question."""
+    """The first half of each prompt's tokens, without the end of the question's turn."""
     return [replace(prompt, token_ids=prompt.token_ids[: max(1, len(prompt.token_ids) // 2)]) for prompt in prompts]
 
 
 def greedy_measured(prompts: Sequence[Prompt], greedy: "Mapping[str, Continuation | str]") -> Measurement:
     """Answers with a token that is less likely than another by more than a near tie.
 
-    A temperature or a penalty that replaces what a request says changes few answers of a sure model. So prompts are cut
-    in the middle, where many tokens could follow, and each generated token is held to the server's own
-    log-probabilities. vLLM gives those before temperature and penalties; a server that gives them after its penalties
-    hides these.
+    A temperature or a penalty that overrides the request changes few answers of a confident model. So prompts are cut
+    in the middle, where many tokens could follow, and each generated token is compared with the server's own
+    log-probabilities. vLLM computes those before temperature and penalties; a server that computes them after its
+    penalties hides these.
     """
     faults, scored = [], 0
     for prompt in prompts:
@@ -166,7 +166,7 @@ def greedy_measured(prompts: Sequence[Prompt], greedy: "Mapping[str, Continuatio
         if not chosen:
             continue
         rows = answer.log_probs[: len(chosen)]
-        # a row of one token, or of one without a number, does not say which is likelier
+        # a row with one token, or with a missing number, does not show the more likely token
         if len(rows) < len(chosen) or any(len(row) < 2 or not all(map(math.isfinite, row.values())) for row in rows):
             continue
         scored += 1

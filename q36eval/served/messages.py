@@ -1,9 +1,8 @@
-"""A chat answer held against what the model itself wrote: which of model, parser and server is at fault, and for what.
+"""A chat answer compared with the model's raw text: which of model, parser and server is at fault, and for what.
 
-The raw text is the one that the server says it generated for that very answer, by its token ids. Where it is right and
-the message does not say the same, the parser is at fault; where it is wrong, the model is; where the prompt is not the
-one that the branch's own template writes, the server is. Of a raw text that is itself malformed or cut nothing is
-asked of a parser.
+The raw text is the server's generated text of that answer, by its token ids. If it is right and the message differs,
+the parser is at fault; if it is wrong, the model is; if the prompt differs from the branch's own template, the server
+is. A malformed or cut raw text is not used to judge a parser.
 """
 
 from collections.abc import Collection, Iterator, Sequence
@@ -29,33 +28,33 @@ MARKUP = (
     "<parameter=",
     "</parameter>",
 )
-"""What says where thoughts and tool calls are."""
+"""The marks of thoughts and tool calls."""
 TAGS = (*MARKUP, "<|im_start|>", "<|im_end|>", "<|endoftext|>")
-"""What a client never sees: the template's marks and those of tool calls."""
+"""Marks that clients must not see: the template's and those of tool calls."""
 
 UNDECODED = "\N{REPLACEMENT CHARACTER}"
-"""What bytes decode to that are no character."""
+"""The result of decoding bytes that are not a character."""
 
 CallClass = Literal["InvalidJson", "UnknownName", "SchemaMismatch", "WrongArguments", "Missing", "Spurious"]
 
 
 @dataclass(frozen=True)
 class Written:
-    """What the model wrote, taken apart as the template means it. `calls` are names and typed arguments."""
+    """The model's raw text, parsed by the template's rules. `calls` are names and typed arguments."""
 
     thought: str | None
-    """None where it did not think, or did not end its thought."""
+    """None if it did not think, or did not end its thought."""
     content: str
     reply: Reply
 
     @property
     def is_whole(self) -> bool:
-        """Whether there is nothing malformed for a parser to make something of."""
+        """Whether it has no malformed part."""
         return not self.reply.problems
 
 
 def written(raw: str, *, thinking: bool) -> Written:
-    """The raw text taken apart; with `thinking` it begins within a thought."""
+    """The raw text, parsed; with `thinking` it begins within a thought."""
     thought, answer = None, raw
     if thinking:
         before, mark, after = raw.partition(THINK_END)
@@ -67,11 +66,11 @@ def written(raw: str, *, thinking: bool) -> Written:
 def parser_faults(
     raw: str, message: Message, tools: Sequence[dict[str, Any]], *, thinking: bool, special: Collection[str] = ()
 ) -> dict[FaultKind, str]:
-    """What the message says otherwise than the raw text, by kind; white space around texts does not count.
+    """The differences of the message from the raw text, by kind, ignoring white space around texts.
 
-    None of a raw text that is malformed, or whose thought never ends: it leaves nothing for a parser to tell apart.
-    `special` are the tokenizer's special tokens, which a server leaves out of an answer's text or does not, as it is
-    asked, and neither is its parser's doing. So is a character that an answer's last tokens only begin.
+    None for a malformed raw text, or one whose thought never ends: the parser cannot be judged on it. `special` are the
+    tokenizer's special tokens, which a server omits or includes on request, so they are not the parser's fault; nor is
+    an incomplete character in the last tokens.
     """
     faults, unseen = _faults(raw, message, tools, thinking=thinking), without_special(raw, special)
     if not faults or faults.keys() & {"arguments", "calls"} or not written(unseen, thinking=thinking).is_whole:
@@ -80,7 +79,7 @@ def parser_faults(
 
 
 def without_special(raw: str, special: Collection[str]) -> str:
-    """The text without special tokens, but for those that say where thoughts and calls are."""
+    """The text without special tokens, except for the marks of thoughts and calls."""
     for token in special:
         raw = raw if token in MARKUP else raw.replace(token, "")
     return raw
@@ -103,13 +102,13 @@ def _faults(raw: str, message: Message, tools: Sequence[dict[str, Any]], *, thin
 
 
 def characters(text: str) -> str:
-    """The text without a character at its end that the last tokens only begin."""
+    """The text without an incomplete character at its end."""
     return text.rstrip(UNDECODED)
 
 
 def _says(served: str, wrote: str) -> bool:
-    """Whether both are one text, white space around them left out; what is served may lack a character at its end that
-    the last tokens only begin, which a server that decodes token by token never sends."""
+    """Whether both are the same text, ignoring white space around them; the served text may lack an incomplete
+    character at its end, which a server that decodes token by token never sends."""
     return served.strip() in (wrote.strip(), characters(wrote.strip()).rstrip())
 
 
@@ -138,7 +137,7 @@ def raw_calls(raw: str, tools: Sequence[dict[str, Any]], *, thinking: bool) -> l
 
 
 def served_calls(message: Message) -> list[tuple[str | None, Any]]:
-    """The calls of a message; arguments that are no JSON object are None."""
+    """The calls of a message; arguments that are not a JSON object are None."""
     return [(name, _object(arguments)) for name, arguments in message.calls]
 
 
@@ -151,7 +150,7 @@ def _object(text: str | None) -> dict[str, Any] | None:
 
 
 def call_class(case: Case, calls: Sequence[tuple[str | None, Any]]) -> CallClass | None:
-    """What is wrong with the calls of an answer, by the worst of them; None where they are the right ones."""
+    """The worst fault in the calls of an answer; None if they are right."""
     wanted = [call for call in case.expected.get("calls", [case.expected]) if call.get("name") is not None]
     if not calls:
         return "Missing" if wanted else None

@@ -1,4 +1,4 @@
-"""The probe `served`: every differential in turn, each figure as it comes. It asks an endpoint, never a reference."""
+"""The probe `served`: every differential in turn, each figure as it arrives. It queries only an endpoint."""
 
 from collections.abc import Callable, Iterable, Iterator
 
@@ -35,24 +35,24 @@ from q36eval.served.prompts import Prompts
 Figure = Measurement | ProbeFailure
 
 UNSOUND_SHARE = 0.01
-"""Of a part's requests at most so many may need another attempt because the server failed, or answered what is no
-answer. What is asked again until it is right would hide the very faults that are looked for."""
+"""The maximum share of a part's requests that may need a retry because of a server error or an invalid answer.
+Unlimited retries would hide the very faults that the probe looks for."""
 
 
 class _Asking:
-    """One run: the server that is judged, the second one beside it, and how both are asked."""
+    """One run: the judged server, the second one, and their settings."""
 
     def __init__(self, endpoint: Endpoint, other: Endpoint | None, progress: Progress) -> None:
         self._endpoint, self._progress = endpoint, progress
         self._servers = [endpoint] if other is None else [endpoint, other]
 
     def attempts(self) -> tuple[int, int]:
-        """Of both endpoints together: how often they were asked, and how often without a usable answer."""
+        """For both endpoints together: the number of attempts, and of those without a usable answer."""
         told = [each.attempts() for each in self._servers]
         return sum(sent for sent, _ in told), sum(unsound for _, unsound in told)
 
     def part(self, part: str, ask: Callable[[], Iterable[Figure]]) -> Iterator[Figure]:
-        """The figures of one part, or why it is not judged."""
+        """The figures of one part, or the reason why it is not judged."""
         self._progress.stage(PARTS[part], 1)
         begun, refusal = self.attempts(), ""
         try:
@@ -80,13 +80,13 @@ class _Asking:
 def measure_served(
     endpoint: Endpoint, family: Family | None, plan: Plan, progress: Progress, other: Endpoint | None = None
 ) -> Iterator[Figure]:
-    """Every figure; of what the endpoint lacks the means for, a failure that says what it lacks.
+    """Every figure; for a missing prerequisite of the endpoint, a failure that names it.
 
     Raises:
-        EngineError: the server does not answer any more, or is not the one it was.
+        EngineError: the server does not answer any more, or changed.
     """
     prompts = Prompts(endpoint.tokenizer, family)
-    for_chat = prompts.for_chat(plan.items)  # where there are too few, that is said before anything is asked
+    for_chat = prompts.for_chat(plan.items)  # too few are reported before any request
     run = _Asking(endpoint, other, progress)
     progress.stage("asking alone", 1)
     alone = Alone.of(endpoint, prompts, plan)
@@ -101,7 +101,7 @@ def measure_served(
         return [compared, completions_streamed(alone.prompts, alone.baseline, streams)]
 
     yield from run.part("streaming", of_streams)
-    if other is not None:  # before it is asked anything else
+    if other is not None:  # before its first other request
 
         def of_both() -> Found:
             found = endpoints(endpoint, other, alone, plan)

@@ -1,4 +1,4 @@
-"""What a served model is asked: prompts of the shipped canaries, alike in every run, in the branch's own template."""
+"""Prompts for a served model: from the shipped canaries, identical in every run, in the branch's own template."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -12,24 +12,24 @@ from q36eval.config import Family
 from q36eval.errors import UsageError
 
 ANSWER_TOKENS = 32
-"""Of an answer that is only compared with itself: enough to part, few enough to ask for thousands."""
+"""Tokens of an answer that is only compared with itself: enough to differ, few enough for thousands of answers."""
 THOUGHT_TOKENS = 512
-"""Beside a canary's own budget, where the model thinks first."""
+"""In addition to a canary's own budget, if the model thinks first."""
 LONG_TOKENS = 1024
-"""Of a prompt that is to be found in a prefix cache; hybrid models cache whole blocks of hundreds of tokens."""
+"""Tokens of a prompt for prefix cache tests; hybrid models cache whole blocks of hundreds of tokens."""
 AFTER_BLOCK = 32
-"""So many tokens of a long prompt come after the last whole block of it."""
+"""Tokens of a long prompt after its last whole block."""
 RECALL = "recall"
-"""The canary whose answer stands at the beginning of its prompt: it cannot be had without what a cache holds of it."""
+"""The canary whose answer is at the beginning of its prompt: it depends on the cached part."""
 BLOCKS = 2.5
-"""So many blocks of the cache such a prompt holds."""
+"""The number of cache blocks in such a prompt."""
 
 
 @dataclass(frozen=True)
 class Prompt:
-    """One conversation to be answered, and the token ids that the branch's own template and tokenizer make of it.
+    """One conversation to answer, and its token ids by the branch's own template and tokenizer.
 
-    `expected` is what its canary knows of the right answer, `case` the canary's question it was made of.
+    `expected` is the canary's right answer, `case` the canary's question behind it.
     """
 
     name: str
@@ -42,15 +42,15 @@ class Prompt:
 
 
 LATER_WORDS = 40
-"""Of the text in every turn of a conversation but the first: ten turns fit a context of 4,096 tokens."""
+"""Words of the text in every later turn of a conversation: ten turns fit a context of 4,096 tokens."""
 MANY_TOOLS_CONTEXT = 16_384
-"""Tokens that 64 tools and an answer fit; a model with fewer is a toy, whose calls among many are no calls."""
+"""Tokens that hold 64 tools and an answer; a model with a shorter context is too small for calls among many tools."""
 MOST_TEXTS = 10_000
-"""Texts that are joined for one prompt."""
+"""The maximum of texts joined for one prompt."""
 
 
 class Recalled(NamedTuple):
-    """A draw of the canary `recall` in its parts: a record, prose that does not matter, and the question."""
+    """A draw of the canary `recall` in its parts: a record, irrelevant prose, and the question."""
 
     case: Case
     record: str
@@ -59,7 +59,7 @@ class Recalled(NamedTuple):
 
 
 class Prompts:
-    """The prompts for one branch: its template, its tokenizer, and what its family has learnt."""
+    """The prompts for one branch: its template, its tokenizer, and its family's abilities."""
 
     def __init__(self, tokenizer: Any, family: Family | None) -> None:
         self._tokenizer = tokenizer
@@ -67,23 +67,23 @@ class Prompts:
         roomy = family is not None and family.context_length >= MANY_TOOLS_CONTEXT
         self._offering = [*self._cases, *(_drawn(family, STANDARD) if roomy else ())]
         self.tools = any(case.tools for cases in self._offering for case in cases)
-        """Else the family's template writes no tools, or calls that are not parsed."""
+        """False if the family's template has no tools, or its calls are not parsed."""
         self.thinks = family is None or family.template.thinking != "never"
 
     def short(self, count: int) -> list[Prompt]:
         """Single questions without tools, of all kinds in turn.
 
         Raises:
-            UsageError: there are fewer.
+            UsageError: fewer exist.
         """
         plain = _cases_where(self._cases, lambda case: not case.tools and len(case.messages) <= 2, count)
         return [self._rendered(case.name, case.messages, (), False, ANSWER_TOKENS, case) for case in plain]
 
     def long(self, count: int, block_tokens: int | None, mark: str = "") -> list[Prompt]:
-        """A record, a long text, and the question what the record says; `mark` begins all, no two go on alike.
+        """A record, a long text, and the question about the record; `mark` begins all, and no two continue identically.
 
-        Each ends soon after a block of the cache does: a hybrid model's state is kept at few places, the last such
-        one before a prompt's end among them.
+        Each ends soon after a block of the cache: a hybrid model's state is stored at few places, among them the last
+        block end of a prompt.
         """
         wanted = max(LONG_TOKENS, int(BLOCKS * (block_tokens or 0)))
         recalled = self._recalled(count)
@@ -103,7 +103,7 @@ class Prompts:
         return self._rendered(each.case.name, _said(content), (), False, ANSWER_TOKENS, each.case)
 
     def for_chat(self, count: int) -> list[Prompt]:
-        """Requests that a tool fits, of 2 to 64, and ones that none fits; every second is answered after a thought.
+        """Requests that one of 2 to 64 tools fits, and requests without a fitting tool; half of them with a thought.
 
         Without tools any question, and without a switch for reasoning no thoughts.
         """
@@ -117,9 +117,9 @@ class Prompts:
         return result
 
     def conversations(self, count: int, turns: int) -> list[list[Prompt]]:
-        """Conversations whose every turn asks what the record of the first one says, after more text.
+        """Conversations whose every turn asks about the record of the first one, after more text.
 
-        So no turn's answer can be had from its own words alone: it rests on what the cache holds of those before.
+        So no turn can be answered from its own words alone: it depends on the cached earlier ones.
         """
         recalled = self._recalled(count)
         found = []
@@ -136,18 +136,18 @@ class Prompts:
         return found
 
     def continued(self, turn: Prompt, history: Sequence[dict[str, Any]]) -> Prompt:
-        """A turn's question after everything that was said before."""
+        """A turn's question after the whole earlier conversation."""
         messages = (*history, *turn.messages)
         return self._rendered(turn.name, messages, (), False, turn.budget, turn.case)
 
     def filler(self, number: int, tokens: int) -> tuple[int, ...]:
-        """So many tokens of text that begin as no other filler does."""
+        """Text of that many tokens, with a beginning different from any other filler's."""
         head = self._encoded(f"{number:08d} ")
         body = self._encoded("\n".join(case.answer for cases in self._cases for case in cases[:8]))
         return (*head, *islice(cycle(body), tokens - len(head)))
 
     def _recalled(self, count: int) -> "list[Recalled]":
-        """So many draws of the canary that asks what a record before a long text says."""
+        """That many draws of the canary that asks about a record before a long text."""
         (spec,) = load_specs(only=[RECALL], n=count, skills=None)
         result = []
         for case in cases_of(spec)[:count]:
@@ -156,7 +156,7 @@ class Prompts:
         return result
 
     def _prose(self, recalled: "Sequence[Recalled]", number: int, wanted: int) -> str:
-        """The text of that draw and of those after it, until it has so many tokens."""
+        """The text of that draw and of later ones, up to that many tokens."""
         text = ""
         for each in islice(cycle(recalled), number, number + MOST_TEXTS):
             text = f"{text} {each.prose}".lstrip()
@@ -185,14 +185,14 @@ def _said(content: str) -> tuple[dict[str, Any], ...]:
 
 
 def _drawn(family: Family | None, named: str | None) -> list[list[Case]]:
-    """The questions of a set of canaries that are answered greedily, by canary."""
+    """The greedy questions of a set of canaries, by canary."""
     specs = load_specs(skills=None if family is None else family.skills, named=named)
     specs = specs if family is None else for_family(specs, family)
     return [cases for spec in specs if spec.generation.sampling is None and (cases := cases_of(spec))]
 
 
 def _cases_where(piles_of: Sequence[list[Case]], wanted: Callable[[Case], bool], count: int) -> list[Case]:
-    """So many distinct questions, one of each canary in turn."""
+    """That many distinct questions, one of each canary in turn."""
     piles = [kept for cases in piles_of if (kept := [case for case in cases if wanted(case)])]
     drawn: list[Case] = []
     for depth in range(max(map(len, piles), default=0)):

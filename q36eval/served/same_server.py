@@ -1,4 +1,4 @@
-"""Whether two addresses lead to one server: held to itself it would pass whatever is wrong with it."""
+"""Whether two addresses lead to one server: compared with itself, any faulty server would pass."""
 
 import time
 
@@ -7,20 +7,21 @@ from q36eval.engines.openai.endpoint import Endpoint
 from q36eval.errors import EngineError
 
 ATTEMPTS = 3
-"""Whoever else asks the server that is watched raises its count too, but hardly each time."""
+"""Other clients of the watched server raise its count, too, but hardly each time."""
 COUNTED_SECONDS = 5.0
-"""What was asked is counted by then."""
+"""Requests are counted within this time."""
 
 
 def are_one(first: Endpoint, second: Endpoint) -> bool | None:
-    """Whether one process answers at both; None where they do not tell.
+    """Whether one process answers at both; None if unknown.
 
-    Where both tell a start, two starts are two servers. One start may be of two: it is told in hundredths of a second,
-    and a script starts servers at once. Else one is asked, and the other's count of prompt tokens is watched: of two
-    servers it stays as it was, of one it rises each time. A gateway may hide either page.
+    If both report a start time, two start times are two servers. Equal start times may be two servers: the time is in
+    hundredths of a second, and a script starts servers together. Otherwise one is queried, and the other's count of
+    prompt tokens is watched: it stays the same for two servers, and rises each time for one. A gateway may hide either
+    page.
 
     Raises:
-        EngineError: the one that is asked does not answer.
+        EngineError: the queried one does not answer.
     """
     starts = first.server.started, second.server.started
     if None not in starts and starts[0] != starts[1]:
@@ -38,10 +39,10 @@ def are_one(first: Endpoint, second: Endpoint) -> bool | None:
 
 
 def _rises(asked: Endpoint, watched: Endpoint) -> bool | None:
-    """Whether the one's count rises when the other is asked, and has counted that itself; None where that is not told.
+    """Whether the watched count rises when the other server is queried and has counted it; None if not reported.
 
-    The one watched is read first: of one server, what it had counted by then is no more than what the other read finds,
-    so that a count that is told late is never taken for one that stays.
+    The watched one is read first: for one server, its count is then at most the other's later count, so a delayed count
+    is never mistaken for an unchanged one.
     """
     before, own = watched.prompt_tokens(), asked.prompt_tokens()
     if before is None:
