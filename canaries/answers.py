@@ -1,4 +1,4 @@
-"""What one deployment answered to one canary, judged: what was wrong with it, its least margin, where answers part."""
+"""The judged answer of one deployment to one canary: its faults, its smallest margin, and the point of divergence."""
 
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -28,17 +28,17 @@ CHANNEL, FINAL = "<|channel|>", "<|channel|>final<|message|>"
 _ANALYSIS = re.compile(r"<\|channel\|>analysis<\|message\|>(?:(?!<\|channel\|>).)*?<\|end\|>", re.DOTALL)
 """A thought in harmony, the format of GPT-OSS, whose answers are messages in channels."""
 TOOL_CHECKS = frozenset({"tool_call", "tool_calls", "no_tool_call"})
-"""Checks of answers that may call tools: whether a call was made, and by its schema, is told of them."""
+"""Checks of answers that may call tools: these report whether a call was made, and whether it meets its schema."""
 
 SCORES = {Outcome.RIGHT: 1.0, Outcome.WRONG: 0.0, Outcome.UNREADABLE: None}
-"""What an answer counts. One that cannot be read is neither right nor wrong."""
+"""The score of an answer. An unreadable one is neither right nor wrong."""
 
 SHOWN_TOKEN_CHARACTERS = 40
-"""A token's text in a margin or a choice is cut after so many characters."""
+"""The maximum length of a token's text in a margin or a choice."""
 
 
 def answer_of(case: Case, text: str) -> tuple[int, str]:
-    """Where in a raw answer that what counts begins, and that: all of it, or what follows the reasoning.
+    """The start of the relevant part of a raw answer, and that part: all of it, or the text after the reasoning.
 
     An answer whose reasoning never ends has none: its end, and the empty text. In harmony it is the message in the
     channel `final`, or the messages after the last thought.
@@ -57,11 +57,11 @@ def answer_of(case: Case, text: str) -> tuple[int, str]:
 
 
 def judge(case: Case, text: str, finish_reason: str) -> list[Failure]:
-    """What is wrong with a raw answer. Reasoning is cut off first, or its marks are wrong if thinking is off; an answer
-    that never ended is wrong.
+    """The faults of a raw answer. Reasoning is cut off first, or its marks are wrong if thinking is off; an unfinished
+    answer is wrong.
 
     Raises:
-        NotJudgedError: a check could not be finished, so that nothing is known of the answer.
+        NotJudgedError: a check was not finished, so that the answer is unknown.
     """
     failures = []
     if finish_reason == "length":
@@ -78,14 +78,14 @@ def judge(case: Case, text: str, finish_reason: str) -> list[Failure]:
 
 
 def right_decisions(case: Case, text: str) -> list[Decision]:
-    """Where a right raw answer decides, by its checks."""
+    """The decisions in a right raw answer, by its checks."""
     start, answer = answer_of(case, text)
     decided = decisions(answer, case.checks, case.expected, case.tools)
     return [Decision(one.kind, one.start + start, one.end + start, one.wrong) for one in decided]
 
 
 def judged_answer(case: Case, text: str, finish_reason: str, tokens: int) -> Answer:
-    """An answer with its score (1 right, 0 wrong; none where a check could not be finished or cannot tell) and why."""
+    """An answer with its score (1 right, 0 wrong; none if a check was unfinished or cannot read it) and failures."""
     try:
         failures = judge(case, text, finish_reason)
         calls = _of_calls(case, text)
@@ -105,7 +105,7 @@ def judged_answer(case: Case, text: str, finish_reason: str, tokens: int) -> Ans
 
 
 def _of_calls(case: Case, text: str) -> dict[str, Any]:
-    """Whether the calls that it makes meet their tools' schemas; nothing of an answer that may not call any."""
+    """Whether its calls meet their tools' schemas; nothing for an answer that may not call any."""
     if not TOOL_CHECKS & set(case.checks):
         return {}
     _, answer = answer_of(case, text)
@@ -113,14 +113,14 @@ def _of_calls(case: Case, text: str) -> dict[str, Any]:
 
 
 def branch_answer(case: Case, error: str | None, generated: Generated | None) -> Answer:
-    """The branch's answer, errored where the engine gave none."""
+    """The branch's answer, errored if the engine gave none."""
     if error is not None or generated is None:
         return Answer(score=None, error=error or "the engine returned no result")
     return judged_answer(case, generated.text, generated.finish_reason, len(generated.token_ids))
 
 
 def reference_answer(case: Case, reference: Digest, *, again: bool = True) -> Answer:
-    """The reference's captured answer, with those that it gave in other batches; a right one was asked `again`."""
+    """The reference's captured answer, with those from other batches; a right one was evaluated `again`."""
     if reference.error is not None:
         return Answer(score=None, error=reference.error)
     values = reference.values
@@ -135,12 +135,12 @@ def reference_answer(case: Case, reference: Digest, *, again: bool = True) -> An
 
 
 def repeat_of(generated: Generated) -> dict[str, Any]:
-    """What is kept of an answer to a question that is asked again."""
+    """The stored part of an answer to a repeated question."""
     return {"rows": generated.rows, "text": storable(generated.text), "finish_reason": generated.finish_reason}
 
 
 def repeats_of(case: Case, repeats: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """The further answers, judged. `score` is None where one could not be."""
+    """The repeated answers, judged. `score` is None if one could not be judged."""
     judged_repeats = []
     for repeat in repeats:
         judged = judged_answer(case, repeat["text"], repeat["finish_reason"], 0)
@@ -150,17 +150,17 @@ def repeats_of(case: Case, repeats: Sequence[Mapping[str, Any]]) -> list[dict[st
 
 
 def with_detail(answer: Answer, detail: Mapping[str, Any]) -> Answer:
-    """The answer with more known of it."""
+    """The answer with additional details."""
     return answer.model_copy(update={"detail": answer.detail | dict(detail)})
 
 
 def margin_of(
     tokens: Sequence[DecisiveToken], teacher: Teacher, text_of: Callable[[int], str]
 ) -> dict[str, dict[str, Any]]:
-    """The least decisive margin, in nats, and where it is; nothing where an answer has no decisive token."""
+    """The smallest decisive margin, in nats, and its position; nothing for an answer without decisive tokens."""
     if not tokens:
         return {}
-    # a margin that is no number sorts first: it is the worst that a margin can be
+    # NaN sorts first: it is the worst margin
     at = min(range(len(tokens)), key=lambda n: (teacher.margins[n] == teacher.margins[n], teacher.margins[n]))
     token = tokens[at]
     return {
@@ -177,7 +177,8 @@ def margin_of(
 def divergence_of(
     parting: int | None, said: Sequence[int], teacher: Teacher, text_of: Callable[[int], str]
 ) -> dict[str, dict[str, Any]]:
-    """What one deployment said and would have said at the first token where two answers part; nothing where none is."""
+    """One deployment's token at the first difference of two answers, and its alternatives; nothing without a
+    difference."""
     if parting is None or parting >= len(teacher.choices):
         return {}
     top = [[text_of(token), round(value, 4)] for token, value in teacher.choices[parting]]

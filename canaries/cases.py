@@ -1,4 +1,4 @@
-"""From specifications to the single questions that are asked."""
+"""From specifications to single questions."""
 
 import random
 from collections.abc import Sequence
@@ -25,7 +25,7 @@ from q36eval.examples import ChatExample, draw
 from q36eval.files import canonical_json
 
 SEED_MARK = "~"
-"""Between a sampled question's name and the number of its seed."""
+"""Separates a sampled question's name from the number of its seed."""
 
 MAX_DRAWS_PER_EXAMPLE = 50
 
@@ -34,7 +34,7 @@ MAX_DRAWS_PER_EXAMPLE = 50
 class Case:
     """One question with its right answer. `name` is unique among all cases and readable: `canary/prompt`.
 
-    Where answers are sampled, a question is asked once for each `seed`, and all of them are of one `question`.
+    If answers are sampled, a question is evaluated once for each `seed`, and all of them belong to one `question`.
     """
 
     name: str
@@ -51,12 +51,12 @@ class Case:
 
     @property
     def question(self) -> str:
-        """What is one cluster of the evidence: the prompt, whatever seed it is answered with."""
+        """The cluster of the evidence: the prompt, whatever its seed."""
         return self.name if self.seed is None else self.name.rpartition(SEED_MARK)[0]
 
     @property
     def content(self) -> str:
-        """Canonical JSON of everything that is asked and of how it is judged."""
+        """Canonical JSON of the question and of its judging."""
         fields = {
             "canary": self.canary,
             "messages": self.messages,
@@ -66,7 +66,7 @@ class Case:
             "checks": self.checks,
             "checks_version": CHECKS_VERSION,
             "must_pass": self.must_pass,
-            "decisive": (),  # once choices; hashes of what is asked hold them
+            "decisive": (),  # formerly choices; part of existing hashes
             "places": (),
         }
         if self.seed is not None:
@@ -95,7 +95,7 @@ def cases_of(spec: CanarySpec) -> list[Case]:
 
 
 def _check_fit(spec: CanarySpec, first: ChatExample) -> None:
-    """A family's checks fit its generator: the first draw's own answer passes them."""
+    """Check that a family's checks fit its generator: the first draw's own answer passes them."""
     try:
         failures = run_checks(first.answer, spec.checks, first.expected, first.tools)
     except ValidationError as error:
@@ -134,9 +134,9 @@ def _what_was_said(spec: CanarySpec, prompt: ChatExample | FixedPrompt) -> dict[
 
 
 def in_format(case: Case, tool_format: ToolFormat | None, *, system: bool = True) -> Case:
-    """The question as models are asked it whose chat template writes tool calls in that format.
+    """The question in that format of tool calls, for models whose chat template uses it.
 
-    Without a `system` role its text is put at the head of the first user message.
+    Without a `system` role its text is put at the start of the first user message.
     """
     if not system and case.messages[0]["role"] == "system":
         case = replace(case, messages=_without_system(*case.messages))

@@ -1,6 +1,6 @@
-"""What a judged answer keeps beside its score, read from its details: failed checks, margins, other batches.
+"""A judged answer's data besides its score, read from its details: failed checks, margins, other batches.
 
-Pages and reports import this module, so it must not lead to torch or to the checks.
+Pages and reports import this module, so it must not import torch or the checks.
 """
 
 from dataclasses import asdict, dataclass
@@ -13,9 +13,9 @@ from q36eval.records import Answer, Record
 
 @dataclass(frozen=True)
 class Failure:
-    """One thing wrong with an answer. `code` is what reports group by; `place` says where in the answer.
+    """One fault of an answer. `code` is for grouping in reports; `place` is the position in the answer.
 
-    One that is `unreadable` is no fault: there the check cannot tell what the answer says, though a person might.
+    An `unreadable` one is not a fault: the check cannot read the answer, though a person might.
     """
 
     check: str
@@ -25,7 +25,7 @@ class Failure:
     unreadable: bool = False
 
     def as_dict(self) -> dict[str, Any]:
-        """A JSON object; `unreadable` stands in it where it is true."""
+        """A JSON object; `unreadable` is included if true."""
         fields = asdict(self)
         if not self.unreadable:
             del fields["unreadable"]
@@ -33,14 +33,14 @@ class Failure:
 
     @property
     def source(self) -> str:
-        """Which check found it, by what code and where."""
+        """The check, the code and the position."""
         return f"{self.check}/{self.code}" + (f" at {self.place}" if self.place else "")
 
 
 class DecisiveMargin(Record):
-    """By how many nats the right choice leads the best wrong one, where that lead is least in the reference's answer.
+    """The smallest margin in nats of a right choice over the best wrong one in the reference's answer.
 
-    `decision` is what is decided there (a conclusion, a tool's name), `position` the token of the answer.
+    `decision` is the kind of decision (a conclusion, a tool's name), `position` the token of the answer.
     """
 
     nats: float
@@ -51,7 +51,7 @@ class DecisiveMargin(Record):
 
 
 class Divergence(Record):
-    """What one model said at the first token where the two answers part, and its likeliest tokens with log-probs."""
+    """One model's token at the first difference of the two answers, and its most likely tokens with log-probs."""
 
     position: int
     said: str
@@ -59,7 +59,7 @@ class Divergence(Record):
 
 
 class Repeat(Record):
-    """The answer to the same question in another batch; `score` is None where it errored or cannot be read."""
+    """The answer to the same question in another batch; `score` is None if it errored or is unreadable."""
 
     model_config = ConfigDict(extra="ignore")
 
@@ -68,7 +68,7 @@ class Repeat(Record):
 
 
 class Details(Record):
-    """`Answer.detail` of a canary; `schema_ok` is None where no tool was called, `budget` without reasoning."""
+    """`Answer.detail` of a canary; `schema_ok` is None without a tool call, `budget` without reasoning."""
 
     model_config = ConfigDict(extra="ignore")
 
@@ -84,10 +84,10 @@ class Details(Record):
 
     @classmethod
     def of(cls, answer: Answer) -> "Details":
-        """Those of an answer.
+        """The details of an answer.
 
         Raises:
-            ValidationError: they are not of this shape.
+            ValidationError: they do not have this form.
         """
         return cls.model_validate(answer.detail)
 
@@ -98,5 +98,5 @@ class Details(Record):
 
     @property
     def cut_off(self) -> bool:
-        """Whether the answer had no end within its budget."""
+        """Whether the answer did not end within its budget."""
         return self.finish_reason == "length"

@@ -1,8 +1,8 @@
-"""Decisive margins: by how much a deployment prefers the right choice where an answer is decided.
+"""Decisive margins: a deployment's preference for the right choice where an answer is decided.
 
-Both deployments are teacher-forced on the reference's own answer, so that every margin is one of the same tokens after
-the same tokens. A margin is log p(right token) - log p(best wrong token) in nats: positive where the right one is
-preferred, and of an answer the least over its decisive tokens, which is where it turns first.
+Both deployments are teacher-forced on the reference's own answer, so all margins are of the same tokens in the same
+context. A margin is log p(right token) - log p(best wrong token) in nats: positive if the right one is preferred. An
+answer's margin is the minimum over its decisive tokens, where it would first change.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -17,17 +17,17 @@ if TYPE_CHECKING:
 
 CHOICES = 5
 ENOUGH_MASS = 0.999
-"""Of a position at most so many of the likeliest tokens are kept, and no more than hold so much of the probability."""
+"""The maximum of most likely tokens stored per position, limited to this share of the probability."""
 
 ROWS_AT_ONCE = 64
 """Positions whose logits are held at a time: 64 MB at a vocabulary of 248,320."""
 
 END = "end"
-"""The decision to end the turn, which every answer takes last."""
+"""The decision to end the turn, the last one of every answer."""
 
 
 class DecisiveToken(NamedTuple):
-    """Token `position` of an answer decides; `wrong` are the tokens that would decide otherwise, () any other."""
+    """Token `position` of an answer decides; `wrong` are the tokens that would decide differently, () any other."""
 
     decision: str
     position: int
@@ -37,10 +37,10 @@ class DecisiveToken(NamedTuple):
 
 @dataclass(frozen=True)
 class Teacher:
-    """What a deployment makes of an answer that it is teacher-forced on.
+    """A deployment's predictions for an answer on which it is teacher-forced.
 
-    `margins[i]` in nats belongs to the i-th decisive token, `best_wrong[i]` is the wrong token it is over. `choices[t]`
-    are the likeliest tokens at position t with their log-probabilities, best first.
+    `margins[i]` in nats belongs to the i-th decisive token, `best_wrong[i]` is the best wrong token there. `choices[t]`
+    are the most likely tokens at position t with their log-probabilities, best first.
     """
 
     margins: list[float]
@@ -51,12 +51,12 @@ class Teacher:
 def decisive_tokens(
     tokenizer: Any, token_ids: Sequence[int], text: str, decisions: Sequence[Decision], end_id: int | None = None
 ) -> list[DecisiveToken]:
-    """Where among an answer's tokens its decisions fall.
+    """The positions of an answer's decisions among its tokens.
 
-    A wrong alternative is put in the right one's place and read again from the token in which the decision begins: it
-    decides at the token where it first differs. Of `high` and `higher` that is where one of them ends: with `end_id`,
-    the end of turn after the answer (None where none came). Where the tokenizer would write the answer in other tokens
-    than the model did, any other token there counts as wrong.
+    A wrong alternative replaces the right one and is tokenized from the token in which the decision begins: its first
+    different token is decisive. Between `high` and `higher` that is the end of one of them: with `end_id`, the end of
+    turn after the answer (None without one). If the tokenizer would tokenize the answer differently than the model did,
+    any other token there counts as wrong.
     """
     spans = token_spans(tokenizer, token_ids, text)
     ending = [] if end_id is None else [end_id]
@@ -89,7 +89,7 @@ def _partings(
     first: int,
     ending: Sequence[int],
 ) -> list[tuple[int, int]]:
-    """For every wrong alternative the position at which its tokens leave the answer's, and its token there."""
+    """For every wrong alternative the position of its first different token, and that token."""
     begins = spans[first][0]
     before, after = text[begins : decision.start], text[decision.end :]
     rest = list(token_ids[first:])
@@ -106,7 +106,7 @@ def _partings(
 
 
 def token_spans(tokenizer: Any, token_ids: Sequence[int], text: str) -> list[tuple[int, int]]:
-    """The characters of `text` (what the ids decode to) that every token stands for; a part of one stands for it."""
+    """The characters of `text` (the decoded ids) of every token; a part of a character counts as the character."""
     encoded = tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)
     if list(encoded["input_ids"]) == list(token_ids):
         return [(start, end) for start, end in encoded["offset_mapping"]]
@@ -156,5 +156,5 @@ def _margin(log_probs: "torch.Tensor", token: DecisiveToken) -> tuple[float, int
 
 
 def first_difference(one: Sequence[int], other: Sequence[int]) -> int | None:
-    """The first position at which two sequences part, one of which may end there; None where they are equal."""
+    """The first position at which two sequences differ, possibly the end of one; None if they are equal."""
     return None if list(one) == list(other) else parting(one, other)

@@ -1,8 +1,8 @@
 """Fixed prompts: required ones, of which each confirmed flip counts, and those judged as a rate.
 
-Zero tolerance is fair only where a flip is no accident. A prompt is required where the reference
-answers it right in every batch and prefers every decision of its answer by at least `MARGIN_FLOOR_NATS`; any other
-prompt of the list is judged among the fixed prompts' rate, by name. Both are known of the reference alone.
+Zero tolerance is fair only if a flip is not an accident. A prompt is required if the reference answers it right in
+every batch and prefers every decision of its answer by at least `MARGIN_FLOOR_NATS`; any other prompt of the list is
+judged in the fixed prompts' rate, by name. Both conditions depend on the reference alone.
 """
 
 from collections.abc import Sequence
@@ -15,37 +15,37 @@ from q36eval.records import Answer, Clusters, ItemOutcome, Measurement
 from q36eval.stats import DEFAULT_LEVEL
 
 MARGIN_FLOOR_NATS = 3.0
-"""Least decisive margin of the reference, in nats (odds of 20 to 1), of a prompt that is required.
+"""The minimum decisive margin of the reference, in nats (odds of 20 to 1), for a required prompt.
 
-Measured on the sandbox: of the draws that the listed canaries' prompts are like, branches flip those below it, and none
-that lies above (benchmarks/README.md).
+Measured on the sandbox: branches flip draws similar to the listed canaries' prompts below it, and none above
+(benchmarks/README.md).
 """
 
 
 class Standing(StrEnum):
-    """How a must-pass prompt came out."""
+    """The result of a must-pass prompt."""
 
     PASSED = "passed"
     FLIPPED = "flipped"
-    """The reference answers it right and the branch wrong, each in every batch that it was asked in."""
+    """The reference answers it right and the branch wrong, each in every batch."""
     UNSTABLE = "unstable"
-    """The branch answers it wrong in one batch and right in another, where the reference never does."""
+    """The branch answers it wrong in one batch and right in another, but the reference never does."""
     NO_CANARY = "no canary"
-    """The reference itself answers it wrong or in a way that cannot be read, once or always: it says nothing."""
+    """The reference itself answers it wrong or unreadably, at least once: it is not evidence."""
     UNCONFIRMED = "unconfirmed"
-    """The branch answers it wrong, and was not asked again: the verdict stood by others that were."""
+    """The branch answers it wrong, and it was not repeated: the verdict was final without it."""
     UNREADABLE = "unreadable"
-    """A checker cannot tell what the branch's answer says, when it was asked or asked again."""
+    """A checker cannot read the branch's first or repeated answer."""
     UNKNOWN = "unknown"
-    """One side errored, when it was asked or asked again."""
+    """One side errored, in the first or a repeated answer."""
 
 
 OPEN = (Standing.UNCONFIRMED, Standing.UNREADABLE, Standing.UNKNOWN)
-"""Neither passed nor flipped: counted as not scored, so that nothing passes by them."""
+"""Neither passed nor flipped: counted as not scored, so that nothing passes because of them."""
 
 
 def standing(outcome: ItemOutcome) -> Standing:
-    """Of one must-pass prompt."""
+    """The result of one must-pass prompt."""
     reference, branch = outcome.reference, outcome.branch
     if reference.error is not None:
         return Standing.UNKNOWN
@@ -69,12 +69,12 @@ def standing(outcome: ItemOutcome) -> Standing:
 
 
 def repeat_scores(answer: Answer) -> list[float | None]:
-    """Of the same question in other batches, in the order of asking."""
+    """The scores of the same question in other batches, in order."""
     return [repeat.score for repeat in Details.of(answer).repeats]
 
 
 def _unreadable_batches(answer: Answer) -> int:
-    """In how many batches, the first included, it cannot be told what it says."""
+    """The number of batches, the first included, with an unreadable answer."""
     repeats = Details.of(answer).repeats
     return sum(reason is not None for reason in (answer.unreadable, *(repeat.unreadable for repeat in repeats)))
 
@@ -84,9 +84,9 @@ def _scores(answer: Answer) -> list[float | None]:
 
 
 def why_not_absolute(reference: Answer) -> str | None:
-    """Why a required prompt is judged as a rate instead; None where it stays required.
+    """Why a required prompt is judged as a rate instead; None if it stays required.
 
-    One on which the reference errored, in whatever batch, stays on the list: nothing may pass by it.
+    A prompt on which the reference errored, in any batch, stays on the list: nothing may pass because of it.
     """
     scores = _scores(reference)
     if reference.error is not None:
@@ -101,14 +101,14 @@ def why_not_absolute(reference: Answer) -> str | None:
     margin = least_margin(reference)
     if margin is None:
         return "the reference's margin is unknown"
-    # one that is no number is the worst that a margin can be
+    # NaN is the worst margin
     return None if margin >= MARGIN_FLOOR_NATS else f"margin {margin:.2f} nats"
 
 
 def flips(declared: DeclaredFigure, outcomes: Sequence[ItemOutcome]) -> Measurement | None:
     """Confirmed flips among the required prompts, each of `outcomes`.
 
-    What is judged as a rate instead is left out of the counts and named in the note.
+    Prompts judged as a rate instead are left out of the counts and named in the note.
     """
     moved = {outcome.cluster: why for outcome in outcomes if (why := why_not_absolute(outcome.reference)) is not None}
     counted = [outcome for outcome in outcomes if outcome.cluster not in moved]
@@ -125,7 +125,7 @@ def unstable(declared: DeclaredFigure, outcomes: Sequence[ItemOutcome]) -> Measu
     Prompts that the reference itself fails cannot flip: they are left out of the counts and named in the note.
     """
     informative = [outcome for outcome in outcomes if standing(outcome) is not Standing.NO_CANARY]
-    # of the reference alone: what errored on the branch is no fault of its
+    # of the reference alone: an error on the branch is not its fault
     steady = sum(set(_scores(outcome.reference)) == {1.0} for outcome in outcomes)
     notes = [f"the reference passes {steady} of {len(outcomes)} fixed prompts in every batch"]
     failed = [outcome.cluster for outcome in outcomes if standing(outcome) is Standing.NO_CANARY]
@@ -146,7 +146,7 @@ _LABELS = {
 def _census(
     declared: DeclaredFigure, outcomes: Sequence[ItemOutcome], kind: Standing, notes: Sequence[str]
 ) -> Measurement:
-    """How many came out that way, one prompt a cluster."""
+    """The number of prompts with that result, one prompt per cluster."""
     standings = [standing(outcome) for outcome in outcomes]
     by_standing = {
         each: [outcome.cluster for outcome, came_out in zip(outcomes, standings, strict=True) if came_out is each]

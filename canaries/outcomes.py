@@ -1,6 +1,6 @@
-"""What an outcome shows of itself: its name in the evidence, its least margin, why an answer is not right.
+"""Properties of a single outcome: its name in the evidence, its smallest margin, why an answer is not right.
 
-Pages and reports import this module, so it must not lead to torch or to the checks.
+Pages and reports import this module, so it must not import torch or the checks.
 """
 
 from collections import Counter
@@ -15,43 +15,43 @@ KEY_CHARACTERS = 8
 
 
 def question_name(outcome: ItemOutcome) -> str:
-    """`CANARY/QUESTION#CONTENT`: by the first part a waiver finds its canary, by all of it two runs pair.
+    """`CANARY/QUESTION#CONTENT`: a waiver finds its canary by the first part, the whole name pairs two runs.
 
-    The content is the beginning of the item's key, a hash of what was asked and of how it is judged: a question that
-    was reworded is another one, whatever its number.
+    The content is the start of the item's key, a hash of the question and of its judging: a reworded question is a new
+    one, whatever its number.
     """
     return f"{outcome.cluster}#{outcome.item_key[:KEY_CHARACTERS]}"
 
 
 AT_RISK_NATS = 0.5
-"""An answer that the reference gets right and whose least margin is below this (odds of 1.65 to 1) may turn next."""
+"""A right answer of the reference whose smallest margin is below this (odds of 1.65 to 1) may change next."""
 
 
 def least_margin(answer: Answer) -> float | None:
-    """The least decisive margin in nats; None where nothing decides or nothing was scored."""
+    """The smallest decisive margin in nats; None without decisions or scores."""
     margin = Details.of(answer).margin
     return None if margin is None else margin.nats
 
 
 ERRORED, UNREADABLE, LOOP, CUT_OFF, NO_END, WRONG = "errored", "unreadable", "loop", "cut_off", "no_end", "wrong"
 TEXT_AROUND = "text_around_right_json"
-"""Causes, the one that explains most first: an answer that goes round is cut off too, and no budget would help it.
+"""Causes, the most specific first: an answer in a loop is also cut off, and no budget would help it.
 
-`unreadable`: a checker cannot tell what it says. `loop`: a checker finds a repetition. `cut_off`: no end within the
-budget. `no_end`: the reasoning never ends, though the answer does. `text_around_right_json`: the JSON is right, and
-text stands before or after it, ended or not. `wrong`: it ended by itself, and a checker rejects it.
+`unreadable`: a checker cannot read it. `loop`: a checker finds a repetition. `cut_off`: no end within the budget.
+`no_end`: the reasoning never ends, though the answer does. `text_around_right_json`: the JSON is right, with text
+before or after it, ended or not. `wrong`: it ended normally, and a checker rejects it.
 """
 
 UNREAD_NAMED = 5
-"""So many answers that cannot be read are named beside a figure."""
+"""The number of unreadable answers that are named with a figure."""
 
 _BY_CODE = {"repetition": LOOP, "no_answer": NO_END}
 _AROUND = {"text_before", "text_after"}
-"""Codes of the check `json_object`; pages read this module, so that it cannot import them."""
+"""Codes of the check `json_object`; pages read this module, so it cannot import them."""
 
 
 def cause_of(answer: Answer) -> str | None:
-    """Why an answer is not right; None where it is."""
+    """Why an answer is not right; None if it is."""
     if answer.unreadable is not None:
         return UNREADABLE
     if answer.score is None:
@@ -70,7 +70,7 @@ def cause_of(answer: Answer) -> str | None:
 
 
 def failure_causes(outcomes: Iterable[ItemOutcome]) -> FailureCauses:
-    """Of both sides' answers that are not right, how many are so by which cause."""
+    """The number of both sides' answers that are not right, by cause."""
     evaluated = list(outcomes)
     return FailureCauses(
         branch=by_class(cause_of(outcome.branch) for outcome in evaluated),
@@ -88,9 +88,9 @@ def _unread(outcomes: Iterable[ItemOutcome]) -> Iterator[str]:
 
 @dataclass(frozen=True)
 class PlannedItem:
-    """What the reference makes of one item that is planned: `cause` says why its answer is not right, None where it is.
+    """The reference's result on one planned item: `cause` is why its answer is not right, None if it is.
 
-    `absolute`: the item is a required prompt, and stays one by what the reference answers.
+    `absolute`: the item is a required prompt, and the reference's answer keeps it one.
     """
 
     canary: str
@@ -99,7 +99,7 @@ class PlannedItem:
 
 
 def competence_of(items: Sequence[PlannedItem]) -> tuple[FamilyCompetence, ...]:
-    """By canary, in the order of planning: how many of its items the reference solves within its budget."""
+    """By canary, in the order of planning: the number of its items that the reference solves within its budget."""
     by_canary: dict[str, list[str | None]] = {}
     for item in items:
         by_canary.setdefault(item.canary, []).append(item.cause)
@@ -110,5 +110,5 @@ def competence_of(items: Sequence[PlannedItem]) -> tuple[FamilyCompetence, ...]:
 
 
 def by_class(classes: Iterable[str | None]) -> dict[str, int]:
-    """How many are of each class; those of none are not counted."""
+    """The number in each class; those without a class are not counted."""
     return dict(sorted(Counter(each for each in classes if each is not None).items()))

@@ -1,6 +1,6 @@
 """Figures over pairs of answers to the same questions: shares, margins, agreement. One question is one cluster.
 
-First come the readings: numbers read of one judged answer, by which both deployments' answers are compared.
+First come the readings: numbers read from one judged answer, for comparing both deployments.
 """
 
 import math
@@ -14,7 +14,7 @@ from q36eval.records import Answer, Clusters, FailureCauses, Interval, ItemOutco
 from q36eval.stats import proportion_interval
 
 Reading = Callable[[Answer], float | None]
-"""What is read of an answer; None where it says nothing of it."""
+"""A value of an answer; None if undefined for it."""
 
 
 def failed(answer: Answer) -> float | None:
@@ -23,7 +23,7 @@ def failed(answer: Answer) -> float | None:
 
 
 def cut_off(answer: Answer) -> float | None:
-    """Whether it had no end within its budget; None where the engine gave no answer."""
+    """Whether it did not end within its budget; None if the engine gave no answer."""
     return None if answer.error is not None else float(Details.of(answer).cut_off)
 
 
@@ -33,30 +33,30 @@ def right_numbers_wrong_conclusion(answer: Answer) -> float | None:
 
 
 def meets_schema(answer: Answer) -> float | None:
-    """Whether the calls that it makes meet their tools' schemas; None where it makes none."""
+    """Whether its calls meet their tools' schemas; None without calls."""
     met = Details.of(answer).schema_ok
     return None if met is None else float(met)
 
 
 def unended(answer: Answer) -> float | None:
-    """Whether its reasoning, or the answer after it, never ends; None where the engine gave no answer."""
+    """Whether its reasoning, or the answer after it, never ends; None if the engine gave no answer."""
     details = Details.of(answer)
     return None if answer.error is not None else float(details.cut_off or "no_answer" in details.codes)
 
 
 def loops(answer: Answer) -> float | None:
-    """Whether it goes round, in its reasoning or after; None where the engine gave no answer."""
+    """Whether it is in a loop, in its reasoning or after; None if the engine gave no answer."""
     return None if answer.error is not None else float(Details.of(answer).loops)
 
 
 def budget_used(answer: Answer) -> float | None:
-    """The share of its budget that it took, reasoning included; None where the engine gave no answer."""
+    """The used share of its budget, reasoning included; None if the engine gave no answer."""
     details = Details.of(answer)
     return None if details.budget is None else min(1.0, details.tokens / details.budget)
 
 
 Pair = Callable[[ItemOutcome], tuple[float, float] | None]
-"""What is compared of a question: the branch's value and the reference's; None where one of them says nothing."""
+"""The compared values of a question: the branch's and the reference's; None if one is undefined."""
 
 
 def _both(read: Reading) -> Pair:
@@ -72,10 +72,10 @@ def _both(read: Reading) -> Pair:
 def _clusters(
     groups: Sequence[Sequence[ItemOutcome]], pair: Pair, bounds: tuple[float, float] | None
 ) -> tuple[Clusters, list[tuple[float, float]]]:
-    """The sums of each group's pairs, and the pairs themselves. Questions without one errored or cannot be read."""
+    """The sums of each group's pairs, and the pairs themselves. Questions without a pair errored or are unreadable."""
     rows = [[pair(outcome) for outcome in group] for group in groups]
     scored = [[values for values in row if values is not None] for row in rows]
-    # both sides answered, and what one says cannot be told
+    # both sides answered, and one is unreadable
     unreadable = tuple(
         sum(
             values is None and outcome.branch.error is None and outcome.reference.error is None
@@ -97,7 +97,7 @@ def _clusters(
 
 
 def _applying(outcomes: Sequence[ItemOutcome], pair: Pair) -> list[ItemOutcome]:
-    """Without the questions that both sides answered and of which nothing can be read."""
+    """Without questions that both sides answered but for which the value is undefined."""
     return [
         outcome
         for outcome in outcomes
@@ -106,7 +106,7 @@ def _applying(outcomes: Sequence[ItemOutcome], pair: Pair) -> list[ItemOutcome]:
 
 
 def rate(declared: DeclaredFigure, outcomes: Sequence[ItemOutcome], read: Reading) -> Measurement | None:
-    """The share of answers of which `read` says 1, branch against reference."""
+    """The share of answers for which `read` returns 1, branch against reference."""
     asked = _applying(outcomes, _both(read))
     clusters, scored = _clusters([[outcome] for outcome in asked], _both(read), (0.0, 1.0))
     silent = len(outcomes) - len(asked)
@@ -122,7 +122,7 @@ def rate(declared: DeclaredFigure, outcomes: Sequence[ItemOutcome], read: Readin
 
 
 def over_seeds(declared: DeclaredFigure, outcomes: Sequence[ItemOutcome], read: Reading) -> Measurement | None:
-    """The mean of what `read` says of sampled answers, branch against reference; a prompt's seeds are one cluster."""
+    """The mean of `read` over sampled answers, branch against reference; a prompt's seeds are one cluster."""
     by_prompt: dict[str, list[ItemOutcome]] = {}
     for outcome in outcomes:
         by_prompt.setdefault(outcome.cluster, []).append(outcome)
@@ -136,12 +136,12 @@ def over_seeds(declared: DeclaredFigure, outcomes: Sequence[ItemOutcome], read: 
 
 
 def margin(declared: DeclaredFigure, outcomes: Sequence[ItemOutcome]) -> Measurement | None:
-    """The mean least margin of the questions that the reference answers right, and its ratio to the reference's."""
+    """The mean smallest margin of the questions that the reference answers right, and its ratio to the reference's."""
     pair = _both(least_margin)
     clusters, scored = _clusters([[outcome] for outcome in _applying(outcomes, pair)], pair, None)
     if not scored or not all(map(math.isfinite, clusters.branch)):
         return None
-    # one that is no number is the worst that a margin can be
+    # NaN is the worst margin
     shrunk = sum(not branch >= reference for branch, reference in scored)
     return _measurement(declared, clusters, f"smaller on the branch in {shrunk} of {len(scored)} questions")
 

@@ -1,8 +1,8 @@
-"""The canary probe: asks fixed prompts and generated families, and compares what both deployments answered.
+"""The canary probe: evaluates fixed prompts and generated families, and compares both deployments' answers.
 
-It asks in steps: every question of both deployments; then both are teacher-forced on the reference's answers, which
-gives the decisive margins and the choices at the first token where two answers part; then the branch is asked again, in
-other batches, what the reference answered right every time and the branch did not.
+It has three steps: every question on both deployments; then both are teacher-forced on the reference's answers, which
+gives the decisive margins and the choices at the first difference of two answers; then the branch repeats, in other
+batches, the questions that the reference always answered right and the branch did not.
 """
 
 import hashlib
@@ -43,25 +43,25 @@ from q36eval.probes import Digest, FollowUp, ItemResults, OwnPrompts, Probe, Wor
 from q36eval.records import Answer, ItemOutcome, Lane, Measurement, ProbeName
 
 SMALL_BATCH = 4
-"""Rows of the batch in which a fixed prompt is asked again, before it is asked alone."""
+"""Rows of the batch in which a fixed prompt is repeated, before it is repeated alone."""
 
 SHIPPED, OWN = "canaries", "own canaries"
 GROUPS = {SHIPPED: "", OWN: "own"}
-"""Of the requests of each part of a suite."""
+"""The groups of requests by part of a suite."""
 
 STEPS_VERSION = 3
-"""Part of the suite's hash: raise it when what is kept of an answer changes."""
+"""Part of the suite's hash: raise it when the stored part of an answer changes."""
 
 FIXED, FAMILIES = "fixed-prompts", "canaries"
 """Stages: the fixed prompts come first, since one confirmed flip of them decides."""
 
 FOUR, ALONE, TAUGHT = "/four", "/alone", "/taught"
-"""Endings of the keys of an item's further requests."""
+"""Suffixes of the keys of an item's further requests."""
 
 
 @dataclass
 class _Prompt:
-    """A case as a chat template writes it. Where it does not, there is no `request`, and `error` says why."""
+    """A case rendered by a chat template. If that fails, `request` is missing, and `error` is the reason."""
 
     text: str
     request: GenerationRequest | None
@@ -70,7 +70,7 @@ class _Prompt:
 
 @dataclass
 class _Question:
-    """A case of a part of the suite, as the reference is asked it and as the branch is, whose template may differ."""
+    """A case of a part of the suite, for the reference and for the branch, whose template may differ."""
 
     case: Case
     part: str
@@ -90,9 +90,9 @@ class CanaryProbe(Probe):
     """
 
     name = ProbeName.CANARIES
-    does_without_scores = True  # of margins then, and of the choices where two answers part
+    does_without_scores = True  # then without margins and choices at differences
     where_able = False
-    """Whether the branch is asked only families that the reference solves by half, and no family for its margins."""
+    """Whether the branch is evaluated only on families that the reference solves by half, ignoring margins."""
 
     def __init__(
         self,
@@ -102,9 +102,9 @@ class CanaryProbe(Probe):
         *,
         system: bool = True,
     ) -> None:
-        """`specs` are the canaries that ship, `own` a person's beside them: never in one batch with those.
+        """`specs` are the shipped canaries, `own` custom ones: never in one batch with those.
 
-        `tool_format` is how the chat template of the models writes tool calls, `system` whether it has that role.
+        `tool_format` is the format of tool calls in the models' chat template, `system` whether it has that role.
         """
         self.specs = (*specs, *own)
         parts = {SHIPPED: specs, OWN: own}
@@ -118,15 +118,15 @@ class CanaryProbe(Probe):
         self._planned: tuple[PlannedItem, ...] | None = None
         self._left_out: frozenset[str] = frozenset()
         self.suite_fields = {part: _sha256_of(parts[part], cases) for part, cases in self._cases.items()}
-        in_order = json.dumps(self.suite_fields)  # of the parts as they come, not by name: hashes were made so
+        in_order = json.dumps(self.suite_fields)  # in the order of the parts, not by name: existing hashes depend on it
         self.suite_sha256 = hashlib.sha256(in_order.encode()).hexdigest()
 
     def part_of(self, key: str) -> str:
-        """Whether an item is one of the shipped canaries or a person's own."""
+        """Whether an item is a shipped or a custom canary."""
         return self._questions[key].part
 
     def plan(self, tokenizer: Any) -> list[WorkItem]:
-        """One greedy generation per question; its key is a hash of the rendered prompt and of how it is judged."""
+        """One greedy generation per question; its key is a hash of the rendered prompt and of its judging."""
         self._questions, self._tokenizer = {}, tokenizer
         for part, case in ((part, case) for part, cases in self._cases.items() for case in cases):
             prompt = _prompt(case, tokenizer, GROUPS[part])
@@ -140,9 +140,9 @@ class CanaryProbe(Probe):
         return sorted(items, key=lambda item: item.stage != FIXED)
 
     def _share(self, prompts: Mapping[str, _Prompt]) -> None:
-        """Tell every request what it shares with those alone that are asked together.
+        """Set the shared prefix of every request, among requests evaluated together only.
 
-        What one's own canaries begin with moves no batch of the shipped ones.
+        Custom canaries thus change no batch of the shipped ones.
         """
         together: dict[tuple[str, str], list[tuple[str, GenerationRequest]]] = {}
         for key, prompt in prompts.items():
@@ -155,11 +155,11 @@ class CanaryProbe(Probe):
                 prompts[key].request = replace(request, key=key, shared=count)
 
     def declared(self) -> tuple[DeclaredFigure, ...]:
-        """What it will yield, before anything is asked; see `canaries.summary`."""
+        """The figures that it will yield, before any evaluation; see `canaries.summary`."""
         return declared_figures(self.specs)
 
     def digest(self, engine: Engine, item: WorkItem, results: ItemResults) -> Digest:
-        """The reference's raw text and tokens, and why it ended; nothing of a question that it could not be asked."""
+        """The reference's raw text and tokens, and the reason of their end; empty for a question without a request."""
         if self._questions[item.key].reference.request is None:
             return Digest()
         generated = results.generated[item.key]
@@ -175,14 +175,14 @@ class CanaryProbe(Probe):
     # -- the second step
 
     def follow_up(self, item: WorkItem, first: Digest) -> FollowUp:
-        """Teacher-forcing on the reference's answer; a fixed prompt that it answers right is asked twice more."""
+        """Teacher-forcing on the reference's answer; a fixed prompt that it answers right is repeated twice."""
         question = self._questions[item.key]
         request = question.reference.request
         if request is None:
             return FollowUp()
         answered = _answered(first.values)
         scores: tuple[ScoreRequest, ...] = ()
-        # a sampled answer is one of many: what decided it says little of the others
+        # a sampled answer is one of many: its decisions say little about the others
         of_margin = question.case.must_pass or not self.where_able
         if answered and question.case.seed is None and of_margin:
             first_row = len(request.token_ids)
@@ -202,27 +202,27 @@ class CanaryProbe(Probe):
         return FollowUp(scores=scores, repeats=self._repeats(item.key) if first_answer.score == 1.0 else ())
 
     def _repeats(self, key: str) -> tuple[GenerationRequest, ...]:
-        """A fixed prompt once more, among `SMALL_BATCH` or fewer, and alone; nothing of a family's question."""
+        """A fixed prompt once more, among `SMALL_BATCH` or fewer, and alone; nothing for a family's question."""
         question = self._questions[key]
         request = question.reference.request
         if request is None or not question.case.must_pass:
             return ()
         alike = list(self._alike(key, "reference").values())
         at = alike.index(request)
-        # the last batch is filled up, by prompts whose answers are not kept
+        # the last batch is filled with prompts whose answers are discarded
         places = range(-len(alike) % SMALL_BATCH if request == alike[-1] else 0)
         fillers = [alike[n % len(alike)] for n in places]
         return _asked_again(request, fillers, f"four/{GROUPS[question.part]}/{at // SMALL_BATCH}")
 
     def _alike(self, key: str, side: Literal["reference", "branch"]) -> dict[str, GenerationRequest]:
-        """What that side is asked of the fixed prompts of a prompt's part, itself among them, by key in order."""
+        """That side's requests of the fixed prompts in a prompt's part, itself included, by key in order."""
         part = self._questions[key].part
         same = sorted(other for other, one in self._questions.items() if one.case.must_pass and one.part == part)
         requests = ((other, getattr(self._questions[other], side).request) for other in same)
         return {other: request for other, request in requests if request is not None}
 
     def digest_follow_up(self, engine: Engine, item: WorkItem, first: Digest, results: ItemResults) -> Digest:
-        """The reference's margins and choices on its own answer, and what it answered in other batches."""
+        """The reference's margins and choices on its own answer, and its answers in other batches."""
         values: dict[str, Any] = {}
         if item.key + TAUGHT in results.scored:
             tokens = self._decisive(self._questions[item.key].case, first.values)
@@ -238,7 +238,7 @@ class CanaryProbe(Probe):
         return Digest(values=values)
 
     def _decisive(self, case: Case, answer: Mapping[str, Any]) -> list[DecisiveToken]:
-        """The decisive tokens of a right answer; of a wrong one, or one that is not judged, none."""
+        """The decisive tokens of a right answer; none for a wrong or unjudged one."""
         token_ids, text = answer["token_ids"], answer["text"]
         if judged_answer(case, text, answer["finish_reason"], len(token_ids)).score != 1.0:
             return []
@@ -249,10 +249,10 @@ class CanaryProbe(Probe):
         return tokens
 
     def know_reference(self, items: Sequence[WorkItem], digests: Mapping[str, Digest]) -> Sequence[WorkItem]:
-        """Count what the reference can do, and which prompts stay required.
+        """Count the reference's competence, and determine which prompts stay required.
 
-        The items are as they were, but what is left out (`where_able`: families that the reference cannot do, fixed
-        prompts that it fails) only fills the branch's batches, whose answers are then those of the reference's batches.
+        The items are unchanged, but left out ones (`where_able`: families that the reference cannot do, fixed prompts
+        that it fails) only fill the branch's batches, which thus equal the reference's batches.
         """
         known = {item.key: self._planned_item(item, digests[item.key]) for item in items if item.key in digests}
         self._planned = tuple(known.values())
@@ -266,7 +266,7 @@ class CanaryProbe(Probe):
         return [self._filling(item) if item.key in self._left_out else item for item in items]
 
     def _shown_unable(self, left: set[str]) -> set[str]:
-        """Of each lane whose fixed, or drawn, prompts are all left out those of one canary: a figure of nothing is
+        """For each lane whose fixed, or drawn, prompts are all left out, those of one canary: a figure without items is
         missing, and does not show that the reference fails."""
         lanes = {spec.id: spec.lanes for spec in self.specs}
         shown: set[str] = set()
@@ -282,7 +282,7 @@ class CanaryProbe(Probe):
         return replace(item, scores=(), generations=tuple(replace(one, needed=False) for one in item.generations))
 
     def in_own_template(self, items: Sequence[WorkItem], tokenizer: Any) -> OwnPrompts:
-        """The same questions as the branch's template writes them, and its texts before the reference's answers."""
+        """The same questions rendered by the branch's template, and its texts before the reference's answers."""
         first, differing = None, 0
         for question in self._questions.values():
             if question.reference.request is None:
@@ -298,7 +298,7 @@ class CanaryProbe(Probe):
         return OwnPrompts(asked, len(self._questions), differing, unwritten, first)
 
     def _asked_of_branch(self, item: WorkItem) -> WorkItem:
-        """An item as it was laid out, of the reference's prompt, with the branch's in its place."""
+        """An item in its original layout, with the branch's prompt in place of the reference's."""
         own = self._questions[item.key].branch.request
         if own is None:
             return replace(item, scores=(), generations=())
@@ -319,7 +319,7 @@ class CanaryProbe(Probe):
     # -- the branch
 
     def compare(self, engine: Engine, item: WorkItem, results: ItemResults, reference: Digest) -> list[ItemOutcome]:
-        """One outcome with both raw texts; an errored side has no score. What is left out has none."""
+        """One outcome with both raw texts; an errored side has no score. A left out item has none."""
         if item.key in self._left_out:
             return []
         case, prompt = self._questions[item.key].case, self._questions[item.key].reference.text
@@ -340,7 +340,7 @@ class CanaryProbe(Probe):
         ]
 
     def _both(self, engine: Engine, item: WorkItem, results: ItemResults, reference: Digest) -> tuple[Answer, Answer]:
-        """The reference's answer and the branch's, each with its margins and its choices where they part."""
+        """The reference's answer and the branch's, each with its margins and its choices at their first difference."""
         question = self._questions[item.key]
         known, generated = reference.values, results.generated.get(item.key)
         error = question.branch.error or results.error
@@ -363,7 +363,7 @@ class CanaryProbe(Probe):
         )
 
     def _theirs(self, item: WorkItem, reference: Digest) -> Answer:
-        """The reference's answer with its margin, whatever the branch says to it."""
+        """The reference's answer with its margin, independent of the branch's."""
         question, known = self._questions[item.key], reference.values
         if question.reference.error is not None:
             return Answer(score=None, error=question.reference.error)
@@ -384,10 +384,10 @@ class CanaryProbe(Probe):
     # -- confirming flips
 
     def doubtful(self, outcomes: Sequence[ItemOutcome]) -> list[WorkItem]:
-        """Fixed prompts that the branch fails and the reference does not, to be asked again in other batches.
+        """Fixed prompts that the branch fails and the reference does not, to repeat in other batches.
 
-        Required ones come first, since one of them decides. Those of the lanes take
-        turns, so that few of them show every lane that is broken.
+        Required ones come first, since one of them decides. Lanes take turns, so that few prompts show every broken
+        lane.
         """
         flipped = [o for o in outcomes if o.must_pass and o.flip == "regression" and "repeats" not in o.branch.detail]
         lanes = {spec.id: tuple(spec.lanes) for spec in self.specs}
@@ -401,10 +401,10 @@ class CanaryProbe(Probe):
         return [WorkItem(key=outcome.item_key, generations=self._again(outcome.item_key)) for outcome in in_turn]
 
     def confirmed(self, item: WorkItem, results: ItemResults, outcome: ItemOutcome) -> ItemOutcome:
-        """The outcome with what the branch answered then.
+        """The outcome with the branch's repeated answer.
 
-        Where a required prompt could not be asked again it is errored: its flip is neither believed nor
-        forgotten. Of one that is judged as a rate the first answer stands.
+        If a required prompt could not be repeated it is errored: its flip is neither confirmed nor dropped. For one
+        that is judged as a rate the first answer counts.
         """
         case = self._questions[item.key].case
         again = [results.generated[item.key + ending] for ending in (FOUR, ALONE)]
@@ -423,13 +423,13 @@ class CanaryProbe(Probe):
         return outcome.group in self._absolute and why_not_absolute(outcome.reference) is None
 
     def reference_repeats(self, outcomes: Sequence[ItemOutcome]) -> tuple[int, int]:
-        """Of the fixed prompts, which the reference is asked in other batches too."""
+        """For the fixed prompts, which the reference repeats in other batches, too."""
         first = [(o.reference.score, score) for o in outcomes for score in repeat_scores(o.reference)]
         known = [(one, other) for one, other in first if one is not None and other is not None]
         return sum(one != other for one, other in known), len(known)
 
     def _again(self, key: str) -> tuple[GenerationRequest, ...]:
-        """The same question in a batch of `SMALL_BATCH`, among other fixed prompts, and in one of its own."""
+        """The same question in a batch of `SMALL_BATCH`, among other fixed prompts, and in a separate one."""
         alike = self._alike(key, "branch")
         request = alike.pop(key)
         others, place = list(alike.values()) or [request], sum(other < key for other in alike)
@@ -444,7 +444,7 @@ class CanaryProbe(Probe):
 def _asked_again(
     request: GenerationRequest, fillers: Sequence[GenerationRequest], group: str
 ) -> tuple[GenerationRequest, ...]:
-    """The same question in a batch among `fillers`, and in one of its own."""
+    """The same question in a batch among `fillers`, and in a separate one."""
     key = request.key
     four = {key + FOUR: request} | {f"{key}{FOUR}/{n}": other for n, other in enumerate(fillers)}
     batch = [replace(one, key=name, group=group) for name, one in four.items()]
@@ -452,7 +452,7 @@ def _asked_again(
 
 
 def _prompt(case: Case, tokenizer: Any, group: str) -> _Prompt:
-    """Asked greedily, or sampled so that both deployments draw the same noise (common random numbers)."""
+    """Greedy, or sampled so that both deployments draw the same noise (common random numbers)."""
     try:
         text = rendered(case, tokenizer)
     except TemplateRaisedError as error:
@@ -475,12 +475,12 @@ def _prompt(case: Case, tokenizer: Any, group: str) -> _Prompt:
 
 
 def rendered(case: Case, tokenizer: Any) -> str:
-    """The prompt as the chat template writes it, generation prompt included."""
+    """The prompt rendered by the chat template, generation prompt included."""
     return rendered_chat(tokenizer, case.messages, case.tools, enable_thinking=case.generation.enable_thinking)
 
 
 def _sha256_of(specs: Sequence[CanarySpec], cases: Sequence[Case]) -> str:
-    """Content hash of a part of a suite and of what its fixed prompts are counted for; empty where it holds nothing."""
+    """Content hash of a part of a suite and of the use of its fixed prompts; empty for an empty part."""
     listed = [MARGIN_FLOOR_NATS, *sorted(spec.id for spec in specs if spec.absolute)]
     return json_sha256([STEPS_VERSION, listed, *sorted(case.content for case in cases)]) if cases else ""
 

@@ -1,4 +1,4 @@
-"""What a canary is: one YAML file each, checked when it is read."""
+"""The definition of a canary: one YAML file each, checked when it is read."""
 
 import inspect
 import math
@@ -21,7 +21,7 @@ from q36eval.files import read_yaml
 from q36eval.records import Lane
 
 FEW, MANY, STANDARD_DRAWS = 60, 200, 20
-"""`FEW` shows a skill that broke; 0 failures of `MANY` bound the failure rate below 1.9 % (Clopper-Pearson, 97.5 %).
+"""`FEW` shows a broken skill; 0 failures of `MANY` bound the failure rate below 1.9 % (Clopper-Pearson, 97.5 %).
 `STANDARD_DRAWS` of every family of the set `standard` take a model of 135 million parameters minutes on a CPU."""
 
 STANDARD = "standard"
@@ -31,7 +31,7 @@ STANDARD = "standard"
 def draws_per_family(suite: str, named: str | None = None) -> int:
     """Draws of every family in `suite`, named as on the command line (`NAME`, `NAME=DIR` or a file).
 
-    A suite file of a person's own is asked like the quick one. `named` is the set of canaries that the suite asks.
+    A custom suite file uses the number of the quick one. `named` is the suite's set of canaries.
     """
     if named == STANDARD:
         return STANDARD_DRAWS
@@ -39,17 +39,17 @@ def draws_per_family(suite: str, named: str | None = None) -> int:
 
 
 ROLES = ("system", "user", "assistant", "tool")
-"""Of a message in a conversation."""
+"""Roles of messages in a conversation."""
 
 SPECS_FOLDER = Path(__file__).parent / "specs"
 """The canaries that ship."""
 
 _READ = frozenset(key for check in CHECKS.values() for key in check.keys)
-"""What there is to be expected. A key that only other checks read is left to them, another is a slip of the pen."""
+"""The keys of expected values. A key of other checks is allowed, any other is an error."""
 
 
 class _Written(BaseModel):
-    """Base of what a person writes: unknown keys are refused."""
+    """Base of the models for files that a person writes: unknown keys are refused."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -73,9 +73,9 @@ class GenerationSettings(_Written):
 
 
 class FixedPrompt(_Written):
-    """One fixed prompt. `key` is its content as a generator would name it, which keeps it out of training draws.
+    """One fixed prompt. `key` is its content in a generator's form, which keeps it out of training draws.
 
-    `answer` is an answer that passes, shown to reviewers next to what the models said.
+    `answer` is an answer that passes, shown to reviewers next to the models' answers.
     """
 
     name: Annotated[str, Field(pattern=r"^[a-z0-9-]+$")]
@@ -121,19 +121,19 @@ class Family(_Written):
 
 
 class CanarySpec(_Written):
-    """One canary: what is asked, how it is generated, and by which checks it is judged.
+    """One canary: its prompts, its generation settings, and its checks.
 
     A canary is either fixed (`must_pass`) or a `family` (its failure rate is estimated). The prompts of a fixed one are
-    judged as a rate too, unless it is `absolute`: then one confirmed flip of them is a fault by itself. One that is
-    `only_where_declared` is asked only of a family of models that lists its skill; one with a `context`
-    only of models that have at least that many tokens of it.
+    judged as a rate too, unless it is `absolute`: then one confirmed flip is a fault. One that is `only_where_declared`
+    applies only to a family of models that lists its skill; one with a `context` only to models with at least that many
+    tokens.
     """
 
     id: Annotated[str, Field(pattern=r"^[a-z0-9-]+$")]
     skill: str
     only_where_declared: StrictBool = False
     absolute: StrictBool = False
-    context: Annotated[int, Field(ge=0, exclude=True)] = 0  # of no hash: what is asked is the same
+    context: Annotated[int, Field(ge=0, exclude=True)] = 0  # not hashed: the question is the same
     lanes: Annotated[list[Lane], Field(min_length=1)]
     why: Annotated[str, Field(min_length=1)]
     generation: GenerationSettings
@@ -174,14 +174,14 @@ class CanarySpec(_Written):
 
 
 def unusable(error: ValidationError) -> str:
-    """Which expected value a check lacks or cannot use, and why."""
+    """The expected value that a check lacks or cannot use, and the reason."""
     first = error.errors()[0]
     place = ".".join(str(part) for part in ("expected", *first["loc"]))
     return f"{place}: {first['msg'].removeprefix('Value error, ')}"
 
 
 def _check_other(prompt: FixedPrompt, others: Sequence[FixedPrompt]) -> None:
-    """Outcomes are told apart by name, and paired by what is asked."""
+    """Outcomes are identified by name, and paired by question."""
     for other in others:
         if other.name == prompt.name:
             raise ValueError(f"two prompts are called {prompt.name!r}; rename one of them")
@@ -215,7 +215,8 @@ def check_messages(messages: list[dict[str, Any]]) -> None:
 
 
 def _check_order(roles: list[str]) -> None:
-    """What Qwen's templates refuse, although the sandbox's may write it: a late system message, nothing to answer."""
+    """Orders that Qwen's templates refuse, even if the sandbox's may render them: a late system message, no
+    question."""
     if "system" in roles[1:]:
         late = roles.index("system", 1) + 1
         raise ValueError(f"message {late} is a system message; Qwen's templates take one only as the first")
@@ -267,14 +268,14 @@ def load_specs(
 
 
 REASONING_TOKENS = 2048
-"""What an answer may take more where a model always reasons first and its family says nothing of it."""
+"""The additional budget if a model always reasons first and its family sets none."""
 
 
 def for_family(specs: Iterable[CanarySpec], models: ModelFamily) -> list[CanarySpec]:
-    """The canaries that a family of models can be asked (see `why_not_asked`), with its budgets and sampling.
+    """The canaries that suit a family of models (see `why_not_asked`), with its budgets and sampling.
 
     Raises:
-        UsageError: a budget for a skill that no canary asks for.
+        UsageError: a budget for a skill that no canary has.
     """
     specs, answers = list(specs), models.answers
     if answers.budgets:
@@ -291,7 +292,7 @@ def for_family(specs: Iterable[CanarySpec], models: ModelFamily) -> list[CanaryS
 
 
 def why_not_asked(spec: CanarySpec, models: ModelFamily) -> str | None:
-    """What the chat template of a family lacks for a canary to be asked and judged; None where it lacks nothing."""
+    """The feature missing from a family's chat template for a canary; None if nothing is missing."""
     template = models.template
     if not template.present:
         return f"cannot be used ({template.trouble})" if template.trouble else "is missing"
@@ -310,7 +311,7 @@ def why_not_asked(spec: CanarySpec, models: ModelFamily) -> str | None:
 
 
 def not_judged(specs: Iterable[CanarySpec], models: ModelFamily) -> tuple[str, ...]:
-    """For people: which canaries are not judged because of a family's chat template, and how others are asked."""
+    """For people: the canaries not judged because of a family's chat template, and changes to others."""
     reasons: dict[str, list[str]] = {}
     for spec in specs:
         if (reason := why_not_asked(spec, models)) is not None:
@@ -361,14 +362,14 @@ def _generation_for(spec: CanarySpec, models: ModelFamily) -> GenerationSettings
 
 
 def left_out(specs: Iterable[CanarySpec], skills: Collection[str] | None) -> list[CanarySpec]:
-    """Those of `specs` that run only where their skill is declared, and `skills` lacks it."""
+    """Those of `specs` that need a declared skill missing from `skills`."""
     if skills is None:
         return []
     return [spec for spec in specs if spec.only_where_declared and spec.skill not in skills]
 
 
 def left_out_sentence(specs: Iterable[CanarySpec], family: str) -> str:
-    """One sentence for people: which canaries are not asked of that family, by skill, and why."""
+    """One sentence for people: the canaries left out for that family, by skill, and the reason."""
     absent = list(specs)
     skills = ", ".join(dict.fromkeys(spec.skill for spec in absent))
     what = "1 canary is" if len(absent) == 1 else f"{len(absent)} canaries are"
@@ -376,7 +377,7 @@ def left_out_sentence(specs: Iterable[CanarySpec], family: str) -> str:
 
 
 def read_spec(file: Path) -> CanarySpec:
-    """Read one specification. Aliases are refused, since a reviewer reads a canary as it is asked.
+    """Read one specification. Aliases are refused, since reviewers read a canary in its final form.
 
     Raises:
         UsageError: unreadable, not YAML, or a key that is unknown, missing or wrong; file and key are named.
@@ -385,7 +386,7 @@ def read_spec(file: Path) -> CanarySpec:
 
 
 def _read_folder(folder: Path, known: Mapping[str, CanarySpec]) -> dict[str, CanarySpec]:
-    """`known` and what `folder` holds, by id."""
+    """`known` plus the canaries in `folder`, by id."""
     if folder.is_file():
         raise UsageError("path-is-file", f"{folder} is a file; name the folder that contains it.")
     files = sorted(folder.glob("*.yaml"))

@@ -1,4 +1,4 @@
-"""The figures of the canary probe: one plan, said before anything is asked and measured once outcomes are known.
+"""The figures of the canary probe: one plan, declared before any evaluation and measured once outcomes are known.
 
 Every figure compares branch and reference on the same questions.
 """
@@ -32,7 +32,7 @@ from q36eval.records import ItemOutcome, Lane, Measurement, ProbeName
 Measure = Callable[[DeclaredFigure, Sequence[ItemOutcome]], Measurement | None]
 
 FIXED = "fixed prompts"
-"""The family of all prompts that are judged as a rate: a canary has too few of them to be one."""
+"""The family of all prompts that are judged as a rate: a single canary has too few of them."""
 
 SAMPLED = {
     "failure_rate": failed,
@@ -40,7 +40,7 @@ SAMPLED = {
     "loop_rate": loops,
     "budget_used": budget_used,
 }
-"""What is read of sampled answers, by metric; `budget_used` shows reasoning that takes longer than the reference's."""
+"""Readings of sampled answers, by metric; `budget_used` shows reasoning that takes longer than the reference's."""
 
 CONCLUSIONS = {discount.name, price_line.name}
 """Checks of answers that compare prices."""
@@ -51,10 +51,10 @@ CALLS = {tool_call.name, tool_calls.name}
 
 @dataclass(frozen=True)
 class PlannedFigure:
-    """One figure: what it is, the canaries it is taken over, and how it is measured.
+    """One figure: its name, its canaries, and its measurement.
 
-    `off_list`: it is taken over fixed prompts, without required ones. `of_answers`: it
-    rests on answers that the reference must be able to give, and so says what it can.
+    `off_list`: over fixed prompts, without required ones. `of_answers`: it depends on answers that the reference must
+    be able to give, and reports its competence.
     """
 
     declared: DeclaredFigure
@@ -64,7 +64,7 @@ class PlannedFigure:
     of_answers: bool = True
 
     def measured(self, outcomes: Sequence[ItemOutcome], planned: Sequence[PlannedItem] | None) -> Measurement | None:
-        """From the outcomes so far, with what the reference can do of the stages begun; None without a question."""
+        """From the outcomes so far, with the reference's competence on the stages begun; None without a question."""
         specs = {spec.id: spec for spec in self.specs}
         own = [outcome for outcome in outcomes if outcome.group in specs]
         if self.off_list:
@@ -83,16 +83,16 @@ class PlannedFigure:
 
 
 def declared_figures(specs: Sequence[CanarySpec]) -> tuple[DeclaredFigure, ...]:
-    """What the probe yields once everything is asked of a reference that can do the canaries."""
+    """The probe's figures once everything is evaluated with a reference that can do the canaries."""
     return tuple(figure.declared for figure in planned_figures(specs) if figure.declared.items)
 
 
 def summarize_outcomes(
     specs: Sequence[CanarySpec], outcomes: Sequence[ItemOutcome], planned: Sequence[PlannedItem] | None = None
 ) -> Iterator[Measurement]:
-    """All measurements of the probe; a figure without a single question is left out, hence not measured.
+    """All measurements of the probe; a figure without a question is omitted, hence not measured.
 
-    `planned` is what the reference makes of every item of the stages begun; None where that is not known.
+    `planned` is the reference's result on every item of the stages begun; None if unknown.
     """
     for figure in planned_figures(specs):
         measurement = figure.measured(outcomes, planned)
@@ -150,7 +150,7 @@ def _figure(
 def _rate(
     metric: str, slice_name: str, specs: Sequence[CanarySpec], read: Reading, *, off_list: bool = False
 ) -> PlannedFigure:
-    """The share of answers of which `read` says 1."""
+    """The share of answers for which `read` returns 1."""
     return _figure(metric, slice_name, specs, partial(rate, read=read), off_list=off_list)
 
 
@@ -160,17 +160,17 @@ def _slices(specs: Sequence[CanarySpec], lanes: Sequence[Lane] = tuple(Lane)) ->
 
 
 def _together(specs: Sequence[CanarySpec], lanes: Sequence[Lane] = tuple(Lane)) -> list[tuple[str, list[CanarySpec]]]:
-    """Each lane's, then all; of a lane without any, nothing."""
+    """Each lane's, then all; nothing for a lane without any."""
     by_lane = [(lane.value, [spec for spec in specs if lane in spec.lanes]) for lane in lanes]
     return [(name, chosen) for name, chosen in [*by_lane, (ALL, list(specs))] if chosen]
 
 
 def _items_of(spec: CanarySpec) -> int:
-    """How many questions a canary asks, one for each seed where it is sampled."""
+    """The number of a canary's questions, one per seed if it is sampled."""
     sampling = spec.generation.sampling
     return _prompts_of(spec) * (1 if sampling is None else sampling.seeds)
 
 
 def _prompts_of(spec: CanarySpec) -> int:
-    """How many prompts a canary has: each is a cluster."""
+    """The number of a canary's prompts: each is a cluster."""
     return spec.family.n if spec.family is not None else len(spec.must_pass or ())

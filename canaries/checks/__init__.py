@@ -1,8 +1,7 @@
-"""Checks: pure functions of (text, expected, offered tools) that say what is wrong with an answer and where.
+"""Checks: pure functions of (text, expected, offered tools) that return an answer's faults and their positions.
 
-| file | what it holds |
-|---|---|
-| `base` | `Check`, `Failure`, `Decision`, and how messages show a text |
+| file | content | |---|---|
+| `base` | `Check`, `Failure`, `Decision`, and the display of texts in messages |
 | `text`, `patterns` | the checks of exact text and code; a regular expression with a limit of time |
 | `json_values`, `json_schema`, `json_answer` | strict JSON and its comparison by type; JSON Schema; the JSON checks |
 | `tool_parser`, `tool_calls` | tool calls as they are written and typed; the tool-call checks |
@@ -10,11 +9,12 @@
 | `prose`, `language`, `grounding`, `free_form` | prose taken apart; its language; its claims; `style` and `stable` |
 | `discount/` | Czech price comparisons: each shop's final price and the conclusion |
 
-A check imports `base` and what it reads with, never the rest of `canaries`, an engine or torch, and does no I/O.
+A check imports `base` and its parsers, never the rest of `canaries`, an engine or torch, and does no I/O.
 
-To add a check: write a model of what it must know (`Expected`), a function that yields `Failure`s, and, if its right
-answers hold choices, one that returns `Decision`s; make a `Check` of them in the file nearest by subject and list it in
-`CHECKS`. Then explain it in docs/canaries.md, and give tests/canaries/labelled right and wrong answers with labels.
+To add a check: write a model of its expected values (`Expected`), a function that yields `Failure`s, and, if its right
+answers contain decisions, one that returns `Decision`s; make a `Check` of them in the file of that subject and list it
+in `CHECKS`. Then explain it in docs/canaries.md, and add right and wrong answers with labels to
+tests/canaries/labelled.
 """
 
 from collections.abc import Sequence
@@ -49,19 +49,19 @@ from q36eval.canaries.checks.tool_parser import (
 from q36eval.canaries.checks.value import price_line, value
 
 CHECKS_VERSION = 6
-"""Part of the suite's hash: raised with every change by which some text is judged differently, each with what changed.
+"""Part of the suite's hash: raised with every change by which some text is judged differently; each version's change:
 
-Captures of another version are of other questions, and are made again. A change of code alone is no such change:
-`tests/canaries/test_checks_version.py` judges every labelled answer again, and fails where the outcome, the codes, the
-places or the decisions moved and the version did not.
+Captures of another version belong to other questions, and are made again. A change of code alone is not such a change:
+`tests/canaries/test_checks_version.py` judges every labelled answer again, and fails if the outcome, the codes, the
+places or the decisions change and the version does not.
 
 1. The checks of 2026-11-21.
-2. A right answer's decisions are named (where it was decided, and what could wrongly stand there).
-3. References of a schema are checked, patterns are bounded, and more wordings that decide for a shop are read.
-4. A third outcome, unreadable; price comparisons are read claim by claim; what prose around JSON and calls claims.
-5. Price comparisons are judged by each shop's final price and by the conclusion, as last stated;
-   a mark of reasoning is wrong in any answer where thinking is off; lingua tells the language of sentences
-   without function words; a town is mentioned by its adjective too, and by no other word that begins as it does.
+2. A right answer's decisions are recorded (their positions, and the wrong alternatives). 3. References of a schema are
+checked, patterns are bounded, and more wordings that decide for a shop are read. 4. A third outcome, unreadable; price
+comparisons are read claim by claim; what prose around JSON and calls claims. 5. Price comparisons are judged by each
+shop's final price and by the conclusion, as last stated;
+   a mark of reasoning is wrong in any answer where thinking is off; lingua tells the language of sentences without
+   function words; a town is mentioned by its adjective too, and by no other word that begins as it does.
 6. In price comparisons, a later correction or hedge is not passed over, a last sentence about a shop that is not
    understood is unreadable, and a final price that is swapped when stated again is wrong.
 """
@@ -88,16 +88,16 @@ CHECKS: dict[str, Check[Any]] = {
         price_line,
     )
 }
-"""Every check by the name that specifications use."""
+"""Every check by its name in specifications."""
 
 
 def run_checks(text: str, names: Sequence[str], expected: dict[str, Any], tools: Tools = ()) -> list[Failure]:
-    """All failures of `text` under the named checks; `outcome_of` says what they make of it, none means right.
+    """All failures of `text` under the named checks; `outcome_of` gives the outcome; without any it is right.
 
     Raises:
-        KeyError: an unknown check.
-        pydantic.ValidationError: `expected` lacks what a check needs. Never because of `text`.
-        NotJudgedError: a pattern ran out of time on `text`, which says nothing of it.
+        KeyError: an unknown check. pydantic.ValidationError: `expected` lacks what a check needs. Never because of
+            `text`.
+        NotJudgedError: a pattern timed out on `text`, so that it is not judged.
     """
     return [failure for name in names for failure in CHECKS[name](text, expected, tools)]
 
@@ -108,9 +108,9 @@ def decisions(text: str, names: Sequence[str], expected: dict[str, Any], tools: 
     A check that `text` fails gives none.
 
     Raises:
-        KeyError: an unknown check.
-        pydantic.ValidationError: `expected` lacks what a check needs. Never because of `text`.
-        NotJudgedError: a check ran out of time.
+        KeyError: an unknown check. pydantic.ValidationError: `expected` lacks what a check needs. Never because of
+            `text`.
+        NotJudgedError: a check timed out.
     """
     made = [decision for name in names for decision in CHECKS[name].decisions(text, expected, tools)]
     return sorted(dict.fromkeys(made), key=lambda decision: (decision.start, decision.end))

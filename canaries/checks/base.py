@@ -1,4 +1,4 @@
-"""What a check is and what it reports."""
+"""The definition of a check and of its results."""
 
 import unicodedata
 from collections.abc import Callable, Iterable, Sequence
@@ -15,25 +15,25 @@ from q36eval.files import read_our_yaml
 
 SHOWN_CHARACTERS = 80
 MAX_FAILURES = 50
-"""Failures that one check reports of one answer; a mangled megabyte could give a million."""
+"""The maximum of failures that one check reports per answer; a mangled megabyte could give a million."""
 
 WORDS: dict[str, Any] = read_our_yaml(Path(__file__).with_name("words.yaml"))
-"""Words that answers are read by."""
+"""Words for reading answers."""
 
 DIFFERENT_NORMALIZATION = "different_normalization"
 
 
 class Outcome(StrEnum):
-    """What the checks make of an answer."""
+    """The checks' result for an answer."""
 
     RIGHT = "right"
     WRONG = "wrong"
     UNREADABLE = "unreadable"
-    """No check finds a fault, and one cannot tell what the answer says: neither right nor wrong."""
+    """No check finds a fault, and one cannot read the answer: neither right nor wrong."""
 
 
 def outcome_of(failures: Iterable[Failure]) -> Outcome:
-    """One fault makes an answer wrong, whatever else of it cannot be read."""
+    """One fault makes an answer wrong, even if other parts are unreadable."""
     unreadable = False
     for failure in failures:
         if not failure.unreadable:
@@ -44,11 +44,11 @@ def outcome_of(failures: Iterable[Failure]) -> Outcome:
 
 @dataclass(frozen=True)
 class Decision:
-    """One choice that a right answer made: its characters `text[start:end]`.
+    """One decision in a right answer: its characters `text[start:end]`.
 
-    `wrong` are the texts that could wrongly stand there instead; empty means whatever else. `kind` names what was
-    chosen (`amount`, `conclusion`, `value`, `key`, `close`, `call`, `tool`, `argument`, `member`, `item`, `line`,
-    `text`, `style`).
+    `wrong` are the wrong alternatives for that place; empty means any other text. `kind` names the kind of decision
+    (`amount`, `conclusion`, `value`, `key`, `close`, `call`, `tool`, `argument`, `member`, `item`, `line`, `text`,
+    `style`).
     """
 
     kind: str
@@ -58,11 +58,11 @@ class Decision:
 
 
 class NotJudgedError(Exception):
-    """A check could not come to a judgement, as when a pattern ran out of time. Never a wrong answer."""
+    """A check could not judge, for example because a pattern timed out. Never a wrong answer."""
 
 
 class Expected(BaseModel):
-    """What a check needs to know of the right answer. Keys that belong to other checks are left to them."""
+    """A check's expected values for the right answer. Keys of other checks are ignored."""
 
     model_config = ConfigDict(frozen=True, extra="ignore", strict=True)
 
@@ -73,7 +73,7 @@ Tools = Sequence[dict[str, Any]]
 
 @dataclass(frozen=True)
 class Check(Generic[ExpectedT]):
-    """A pure function of (text, expected, offered tools) under a name. It never raises, whatever the text."""
+    """A named pure function of (text, expected, offered tools). It never raises because of the text."""
 
     name: str
     expected: type[ExpectedT]
@@ -82,7 +82,7 @@ class Check(Generic[ExpectedT]):
 
     @property
     def keys(self) -> frozenset[str]:
-        """What it reads of `expected`."""
+        """The keys of `expected` that it reads."""
         return frozenset(field.alias or name for name, field in self.expected.model_fields.items())
 
     def __call__(self, text: str, expected: dict[str, Any], tools: Tools = ()) -> list[Failure]:
@@ -94,17 +94,17 @@ class Check(Generic[ExpectedT]):
         return first_failures(self.name, self.judge(text, self.expected.model_validate(expected), tools))
 
     def decisions(self, text: str, expected: dict[str, Any], tools: Tools = ()) -> list[Decision]:
-        """The choices that made `text` right; none where the check finds a failure.
+        """The decisions that made `text` right; none if the check finds a failure.
 
         Raises:
-            pydantic.ValidationError: `expected` lacks what this check needs (never because of `text`).
+            pydantic.ValidationError: `expected` lacks a value that this check needs (never because of `text`).
         """
         known = self.expected.model_validate(expected)
         return [] if any(True for _ in self.judge(text, known, tools)) else self.decide(text, known, tools)
 
 
 def first_failures(check: str, failures: Iterable[Failure]) -> list[Failure]:
-    """The first `MAX_FAILURES`, and a note where there are more."""
+    """The first `MAX_FAILURES`, and a note if more exist."""
     first = list(islice(failures, MAX_FAILURES + 1))
     if len(first) <= MAX_FAILURES:
         return first
@@ -118,14 +118,15 @@ def place_of(text: str, index: int) -> str:
 
 
 def first_difference(said: Sequence[object], wanted: Sequence[object]) -> int:
-    """The 0-based place at which two different texts, or lists, part."""
+    """The 0-based index of the first difference of two texts or lists."""
     pairs = zip(said, wanted, strict=False)
     return next((at for at, (a, b) in enumerate(pairs) if a != b), min(len(said), len(wanted)))
 
 
 def text_code(said: str, wanted: str, code: str) -> str:
-    """`code`, or that the two differ only in how letters are composed (NFC against NFD), which readers cannot see."""
-    # canonical ordering takes quadratic time, and a text four times as long is no other form of the same
+    """`code`, or the code for a difference only in the composition of letters (NFC against NFD), which readers cannot
+    see."""
+    # canonical ordering takes quadratic time, and a text four times as long is never another form
     if len(said) > 4 * len(wanted) or len(wanted) > 4 * len(said):
         return code
     same = unicodedata.normalize("NFC", said) == unicodedata.normalize("NFC", wanted)
@@ -133,7 +134,7 @@ def text_code(said: str, wanted: str, code: str) -> str:
 
 
 def said_instead(said: str, wanted: str, code: str) -> str:
-    """The message of a text that differs."""
+    """The message for a differing text."""
     note = ": the same letters, composed otherwise (Unicode NFC and NFD)" if code == DIFFERENT_NORMALIZATION else ""
     at = max(0, first_difference(said, wanted) - SHOWN_CHARACTERS // 2)
     cut = "…" if at else ""
@@ -141,7 +142,7 @@ def said_instead(said: str, wanted: str, code: str) -> str:
 
 
 def shown(value: object) -> str:
-    """`value` for a message: escaped, so that no model output can break a report, and cut short."""
+    """`value` for a message: escaped, so that no model output can break a report, and shortened."""
     text = _safe_repr(value[: SHOWN_CHARACTERS + 1] if isinstance(value, str) else value)
     return text if len(text) <= SHOWN_CHARACTERS else text[: SHOWN_CHARACTERS - 1] + "…"
 

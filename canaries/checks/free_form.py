@@ -1,6 +1,6 @@
 """Free-form answers: their form (`style`) and their soundness (`stable`).
 
-`style`: bullet points, the first word, language, length, sentences, words that must be there or not. `stable`: loops,
+`style`: bullet points, the first word, language, length, sentences, required and forbidden words. `stable`: loops,
 other scripts and languages, broken characters, length, the model's own marks, headings, the end.
 """
 
@@ -29,17 +29,15 @@ from q36eval.canaries.checks.prose import (
 
 
 class Style(BaseModel):
-    """What is asked of the form; what is None is not asked.
+    """The required form; None means no requirement.
 
-    bullets: exactly so many bullet points on the outermost level; with others within them nobody can tell.
-    bullet: the marks they may have, `any` (`-`, `*`, `•`) or `dash` (`-`, `–`, `—`, with a space after it or without).
-    first_word: the first word, case and all; emphasis and quotes before it are looked through.
-    colon: one follows the first word, emphasis and quotes aside.
-    language: every sentence is in it (`canaries.checks.language` states the rule).
-    max_words: no more words than this. sentences: exactly so many.
-    contains: words, or several in a row, that must stand there in exactly this form.
-    lacks: words that must not, in whatever case they are written. Both are whole words.
-    mentions: names that must come, declined or, of a town, as its adjective.
+    bullets: exactly so many bullet points on the outermost level; nested ones make it unreadable. bullet: the marks
+    they may have, `any` (`-`, `*`, `•`) or `dash` (`-`, `–`, `—`, with a space after it or without). first_word: the
+    first word, case and all; emphasis and quotes before it are ignored. colon: one follows the first word, emphasis and
+    quotes aside. language: every sentence is in it (`canaries.checks.language` states the rule). max_words: no more
+    words than this. sentences: exactly so many. contains: required words or phrases, in exactly this form. lacks:
+    forbidden words, in any letter case. Both are whole words. mentions: required names, declined or, for a town, as its
+    adjective.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
@@ -66,7 +64,7 @@ class Style(BaseModel):
 
 
 class ExpectedStyle(Expected):
-    """`style`: what is asked of the form."""
+    """`style`: the required form."""
 
     style: Style
 
@@ -109,11 +107,11 @@ def _bullet_failures(text: str, wanted: int, kind: Literal["any", "dash"]) -> It
 
 
 _FILLER = frozenset(WORDS["filler"].split())
-"""Words of a point that says nothing."""
+"""Words of a bullet point without content."""
 
 
 def _filler_failures(text: str, points: list[Bullet]) -> Iterator[Failure]:
-    """Points that say nothing, or what another one said."""
+    """Bullet points without content, or with repeated content."""
     seen: set[tuple[str, ...]] = set()
     for _, piece, _ in points:
         words = (word.lower() for word in _WORD.findall(text[piece.start : piece.end]))
@@ -177,7 +175,7 @@ _BEFORE_SENTENCE = re.compile(r"(?:\A|\n|[.!?…:][\"'“”‘’)*_]*[ \t])[ \
 
 
 def _whole_word(words: str, flags: int = 0) -> re.Pattern[str]:
-    """`words` where they are no part of longer ones, however the space between them is written."""
+    """`words` as whole words, with any white space between them."""
     spaced = r"\s{1,9}".join(map(re.escape, words.split()))
     return re.compile(rf"(?<![^\W_])(?<![^\W_]-){spaced}(?!-?[^\W_])", flags)
 
@@ -193,7 +191,7 @@ _FLEETING_FROM = 5
 
 
 def _mentioned(text: str, name: str) -> bool:
-    """Whether a name comes in some form: declined, or as the adjective of a town ("v pražských ulicích")."""
+    """Whether a name occurs in some form: declined, or as the adjective of a town ("v pražských ulicích")."""
     named, said = _WORD.findall(name), _WORD.findall(text)
     plain = [_without_marks(word) for word in said]
     forms = [re.compile(rf"(?:{_stems(word)})\w{{0,{_ENDING_LETTERS}}}") for word in named]
@@ -205,7 +203,7 @@ def _mentioned(text: str, name: str) -> bool:
 
 
 def _adjective(named: list[str]) -> re.Pattern[str]:
-    """The adjective of a town: of its only word, or of a noun of several, alone or with the others before it."""
+    """The adjective of a town: from its only word, or from a noun of several, alone or with the others before it."""
     nouns = [word for word in named if word[0].isupper() and not word.endswith(_ADJECTIVE_IN_NAME)]
     stems = "|".join(map(_stems, nouns or named[-1:]))
     compound = "|".join(_without_marks(word)[:4] for word in named)
@@ -213,7 +211,7 @@ def _adjective(named: list[str]) -> re.Pattern[str]:
 
 
 def _stems(word: str) -> str:
-    """The ways a name's stem is written before an ending, without diacritics: "prah" and "praz", "pisek" and "pisk"."""
+    """The spellings of a name's stem before an ending, without diacritics: "prah" and "praz", "pisek" and "pisk"."""
     whole = _without_marks(word)
     stem = re.sub(r"(?:uv|[aeiouy]+)\Z", "", whole) or whole
     parted = {stem, re.sub(r"(?<=[^aeiouy])([nm])\Z", r"e\1", stem)}
@@ -223,13 +221,13 @@ def _stems(word: str) -> str:
 
 
 def _without_marks(word: str) -> str:
-    """In small letters and without diacritics, which declension changes."""
+    """In lower case and without diacritics, which declension changes."""
     parted = unicodedata.normalize("NFD", word.casefold())
     return "".join(letter for letter in parted if not unicodedata.combining(letter))
 
 
 def _decide_style(text: str, expected: ExpectedStyle, tools: Tools) -> list[Decision]:
-    """The first word, the mark of every bullet point, and the texts that had to be there."""
+    """The first word, the mark of every bullet point, and the required texts."""
     style, decided = expected.style, []
     word = first_word(text) if style.first_word is not None else None
     if word is not None:
@@ -272,14 +270,14 @@ class Stable(BaseModel):
 
 
 class ExpectedStable(Expected):
-    """`stable`: what a sane answer looks like, whatever it says."""
+    """`stable`: the form of a sound answer of any content."""
 
     stable: Stable
 
 
 _BROKEN = re.compile(r"[\ufffd\ud800-\udfff\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ufffe\uffff]")
 _MOJIBAKE = re.compile(r"[ÃÄÅÂĂĹ][\u00a0-\u00bf€‚ƒ„…†‡ˆ‰‹Ž‘’“”•–—˜™š›œžŸ]")
-"""UTF-8 read as Windows-1252 or 1250: two such pairs are no accident."""
+"""UTF-8 read as Windows-1252 or 1250: two such pairs are not accidental."""
 
 _SPECIAL = re.compile(r"<\|[A-Za-z_]{1,40}\|>|</?think>|</?tool_(?:call|response)>")
 
@@ -292,12 +290,12 @@ _HEADING = re.compile(
 )
 _BOLD = re.compile(r"^ {0,3}(?:\*{2,3}|__)(?P<line>[^*_\n]{1,80})(?:\*{2,3}|__)[ \t]*:?[ \t]*$", re.MULTILINE)
 _TITLE = re.compile(r"(?:\A|\n[ \t]*\n)[ \t]*(?P<line>[^\W\d_][^\n.!?…,:;\d„“\"]{2,60})[ \t]*(?=\n[ \t]*\n[ \t]*\S)")
-"""A short line of its own before a paragraph, without a mark at its end."""
+"""A separate short line before a paragraph, without a final mark."""
 
 MOST_TITLE_WORDS = 8
 MOST_NAME_WORDS = 2
 _PARAGRAPH = re.compile(r"(?![*_]*\()(?!P\. ?S\.|PS\b)\S+\s[^\n]*[.!?…]")
-"""What follows a heading is said in sentences; a letter's name, a postscript or a count of words below it is not."""
+"""Sentences follow a heading; a letter's name, a postscript or a word count does not contain any."""
 
 _SALUTES = re.compile(
     r"(?:ahoj|čau|nazdar|mil[ýáíé]|drah[ýáíé]|vážen|dobrý den|zdravím|(?:hezký|krásný|pěkný) |dear|hi|hello"
@@ -353,7 +351,7 @@ def _heading_failures(text: str) -> Iterator[Failure]:
 
 
 def _titles(text: str) -> Iterator[tuple[int, str]]:
-    """Lines of their own that a paragraph follows; no salutation or closing of a letter, and no speaker's name."""
+    """Separate lines followed by a paragraph; not a salutation or closing of a letter, nor a speaker's name."""
     bold = [match for match in _BOLD.finditer(text) if match["line"].strip()]
     lines = [*bold, *(match for match in _TITLE.finditer(text) if len(match["line"].split()) <= MOST_TITLE_WORDS)]
     speakers = Counter(match["line"].strip(" :") for match in bold if ":" in match.group())

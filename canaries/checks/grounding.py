@@ -1,7 +1,7 @@
-"""Whether prose around a structured answer is grounded in the conversation: numbers, dates, yes for no.
+"""Whether prose around a structured answer is grounded in the conversation: numbers, dates, yes or no.
 
-A program does not understand prose. But a number that neither the question nor the answer's data hold was made up or
-misread, and so was a date; and a word that the question affirms is not to be denied.
+A program does not understand prose. But a number or date that is neither in the question nor in the answer's data was
+invented or misread; and a word that the question affirms must not be negated.
 """
 
 import re
@@ -14,7 +14,7 @@ from q36eval.canaries.checks.prose import Piece
 
 
 class Claim(NamedTuple):
-    """A statement that nothing of the question bears out: its first character and its words."""
+    """A statement without support in the question: its first character and its words."""
 
     at: int
     said: str
@@ -25,7 +25,7 @@ _DIGITS = re.compile(r"\d+", re.ASCII)
 _PERIOD = re.compile(
     r"[ \u00a0-]{0,2}(?:hodin|dn[íůye]|den|minut|pracovn|týdn|hours?\b|days?\b|minutes?\b|business|/7)"
 )
-"""A promise such as "within 24 hours" is no statement of the matter."""
+"""A promise such as "within 24 hours" is not a statement about the matter."""
 
 _ISO_DATE = re.compile(r"(?<!\d)(\d{4})-(\d{2})-(\d{2})(?!\d)", re.ASCII)
 _CZECH_DATE = re.compile(r"(?<!\d)(\d{1,2})\.[ \u00a0]?(\d{1,2})\.[ \u00a0]?(\d{4})(?!\d)", re.ASCII)
@@ -37,7 +37,7 @@ _MONTH_FIRST = re.compile(rf"\b({_MONTH})\.?[ \u00a0](\d{{1,2}})(?:st|nd|rd|th)?
 
 _MOST_COMPARED = 40
 _AMOUNT_DIGITS = 5
-"""Numbers whose sums and differences are looked at: so many, and of so many digits, which years and counts lack."""
+"""The maximum of numbers for sums and differences, and their minimum of digits, which excludes years and counts."""
 
 _MONEY = re.compile(r"[ \u00a0]?(?:Kč|korun|CZK|EUR|€|,-|crowns)")
 
@@ -45,7 +45,7 @@ _MONEY = re.compile(r"[ \u00a0]?(?:Kč|korun|CZK|EUR|€|,-|crowns)")
 def false_sentences(
     check: str, text: str, prose: Piece, known: Sequence[str], affirmed: Sequence[str]
 ) -> Iterator[Failure]:
-    """Claims of `prose` that nothing in `known` bears out, or that contradict what is `affirmed`."""
+    """Claims of `prose` without support in `known`, or that contradict `affirmed`."""
     said = text[prose.start : prose.end]
     for claims, message in (
         (unknown_numbers(said, known), "a number that was not given"),
@@ -58,8 +58,8 @@ def false_sentences(
 
 
 def unknown_numbers(prose: str, known: Iterable[str]) -> Iterator[Claim]:
-    """Numbers of two digits or more in `prose` that none of the `known` texts holds, nor two amounts of theirs make
-    together or differ by; zeros before them aside."""
+    """Numbers of two digits or more in `prose` that are neither in the `known` texts nor a sum or difference of two of
+    their amounts; leading zeros are ignored."""
     held = {digits.lstrip("0") for text in known for digits in _forms(text)}
     values = sorted({int(digits) for digits in held if len(digits) >= _AMOUNT_DIGITS})[-_MOST_COMPARED:]
     worked_out = {str(abs(sign * one + other)) for one, other in combinations(values, 2) for sign in (1, -1)}
@@ -75,7 +75,7 @@ def unknown_numbers(prose: str, known: Iterable[str]) -> Iterator[Claim]:
 
 
 def _forms(text: str) -> Iterator[str]:
-    """The numbers of a text, with their thousands joined and each group by itself."""
+    """The numbers of a text, with thousands joined and each group separately."""
     for match in _NUMBER.finditer(text):
         groups = _DIGITS.findall(match.group())
         yield "".join(groups)
@@ -86,14 +86,14 @@ _THANKS = re.compile(r"(?<!bez )\b(?:po)?děk\w+|\bdík\w*|\bthank\w*|\bgrateful
 
 
 def thanks(prose: str) -> bool:
-    """Whether somebody is thanked."""
+    """Whether the text says thanks."""
     return _THANKS.search(prose) is not None
 
 
 def unknown_dates(prose: str, known: Iterable[str]) -> Iterator[Claim]:
-    """Days in `prose`, with the month by name or as in `3. 4. 2028`, that none of the `known` texts holds.
+    """Days in `prose`, with the month by name or as in `3. 4. 2028`, that are not in the `known` texts.
 
-    Where the known texts hold no date at all, nothing is said of one.
+    If the known texts have no date at all, no date is reported.
     """
     held = {(month, day) for text in known for month, day, _ in _dates(text)}
     if held:
@@ -120,10 +120,10 @@ _CZECH = (
     ("sklad", "dostupn"),
 )
 _ENGLISH = (("paid", "settled"), ("urgent",), ("member",), ("stock", "available"))
-"""Beginnings of words that say the same of a matter that is so or is not."""
+"""Beginnings of words with the same meaning for a matter that is true or false."""
 
 _PAYMENT = ("platb", "payment")
-"""A noun of the first of each: said to be awaited or not to have come, it denies them; else it says nothing."""
+"""A noun of the first of each: as awaited or missing, it negates them; else it has no meaning here."""
 
 _DENIES = re.compile(
     r"\b(?:není|nejsou|nejste|nejsi|nejsem|neb[yu]\w{1,4}|nemá\w{0,3}|zatím ne|not(?! only)|isn't|aren't|wasn't|"
@@ -138,16 +138,16 @@ _SUPPOSES = re.compile(
     r"|if|whether|unless|should|once|when|until|as soon as|will)\b",
     re.I,
 )
-"""What is supposed, or still to come, is not said to be so."""
+"""A supposed or future matter is not stated as true."""
 _CZECH_CLAUSE = re.compile(r"(?:(?!\b(?:a|ale|takže|proto|protože|tedy)\b)[^.,;:!?\n])+", re.I)
 _ENGLISH_CLAUSE = re.compile(r"(?:(?!\b(?:and|but|so|because)\b)[^.,;:!?\n])+", re.I)
 _NEGATED_WORD = ("ne", "un", "non-", "non")
 
 
 def denials(prose: str, known: Iterable[str]) -> Iterator[Claim]:
-    """Clauses of `prose` that deny what the `known` texts affirm, or affirm what they deny.
+    """Clauses of `prose` that deny what the `known` texts affirm, or the reverse.
 
-    Only of what is listed above: paid or not, urgent or not, a member or not, in stock or not.
+    Only for the matters listed above: paid or not, urgent or not, a member or not, in stock or not.
     """
     texts = list(known)
     for clause, listed in ((_CZECH_CLAUSE, _CZECH), (_ENGLISH_CLAUSE, _ENGLISH)):
@@ -161,7 +161,7 @@ def denials(prose: str, known: Iterable[str]) -> Iterator[Claim]:
 def _said_of(
     text: str, beginnings: tuple[str, ...], clauses: re.Pattern[str]
 ) -> Iterator[tuple[re.Match[str], bool, bool]]:
-    """Every clause with one of these words, whether it denies it, and whether it only supposes it."""
+    """Every clause with one of these words, whether it is negated, and whether it is only supposed."""
     word = re.compile(rf"(?<![\w\"])({'|'.join(_NEGATED_WORD)})?(?:{'|'.join(beginnings)})", re.I)
     for clause in clauses.finditer(text):
         match = word.search(clause.group())

@@ -23,15 +23,15 @@ _FENCE = re.compile(r"```[a-zA-Z]*\n")
 _BRACKET = re.compile(r"[{\[]")
 _CLOSING = re.compile(r"\s*([}\]])")
 _LIKE_JSON = re.compile(r"[{\[\s]{0,99}(?:\{\s{0,99}(?:[\"'}]|\w{1,64}\s{0,9}:)|\[\s{0,99}\")")
-"""A bracket that begins JSON, well formed or not; other brackets in prose are brackets."""
+"""A bracket that begins JSON, well formed or not; other brackets in prose are punctuation."""
 
 _MAX_SCANNED = 50_000_000
-"""Characters read in vain before the search for JSON gives up: keeps it linear."""
+"""The maximum of characters read without success in the search for JSON: keeps it linear."""
 
 
 class ExpectedJSON(Expected):
-    """`object`: the right value, an object or an array. `schema`: the JSON Schema of the prompt, if there is one.
-    `fence`: whether it may stand in a code fence, where the prompt does not say that it must be bare.
+    """`object`: the right value, an object or an array. `schema`: the JSON Schema of the prompt, if any. `fence`:
+    whether a code fence is allowed, if the prompt does not require bare JSON.
     """
 
     model_config = ConfigDict(frozen=True, extra="ignore", strict=True, populate_by_name=True)
@@ -51,10 +51,10 @@ class ExpectedJSON(Expected):
 
 
 class Prose(BaseModel):
-    """What the prompt demands around the JSON.
+    """The prompt's requirements around the JSON.
 
-    before, after: so many sentences on either side; None for any number but none at all. block: the JSON stands alone
-    in a fenced block of code. thanks: what comes after says thanks.
+    before, after: the number of sentences on either side; None for any number above zero. block: the JSON is alone in a
+    fenced block of code. thanks: the text after it says thanks.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
@@ -66,9 +66,8 @@ class Prose(BaseModel):
 
 
 class ExpectedProse(ExpectedJSON):
-    """`prose`: what stands around the JSON; left out, anything may or nothing. `known`: what the conversation says;
-    then demanded prose may name no number and no date that stands neither there nor in the object, nor deny what it
-    says.
+    """`prose`: the text around the JSON; if omitted, any or none. `known`: the conversation's texts; required prose
+    then may contain no number and no date outside them and the object, nor deny them.
     """
 
     prose: Prose | None = None
@@ -106,7 +105,7 @@ def _decide_json(text: str, expected: ExpectedJSON, tools: Tools) -> list[Decisi
 
 
 class _Embedded(NamedTuple):
-    """A JSON object or array in prose, `text[start:end]`, or what is wrong with one."""
+    """A JSON object or array in prose, `text[start:end]`, or its syntax error."""
 
     start: int
     end: int
@@ -115,7 +114,7 @@ class _Embedded(NamedTuple):
 
 
 def _search(text: str) -> Iterator[_Embedded]:
-    """Every outermost object or array; ends at the first that begins like JSON and is none."""
+    """Every outermost object or array; ends at the first that begins like JSON and is invalid."""
     position, in_vain = 0, 0
     unclosed = {"}": 0, "]": 0}
     while bracket := _BRACKET.search(text, position):
@@ -138,7 +137,7 @@ def _search(text: str) -> Iterator[_Embedded]:
 
 
 def _one_too_many(text: str, end: int, unclosed: dict[str, int]) -> StrictJSONError | None:
-    """What is wrong where JSON is closed once more than it, or a bracket of the prose before it, was opened."""
+    """The error if JSON is closed once more than it, or a bracket of the prose before it, was opened."""
     closer = _CLOSING.match(text, end)
     if closer is None or unclosed[closer.group(1)]:
         return None
@@ -185,7 +184,7 @@ def _prose_failures(text: str, embedded: _Embedded, expected: ExpectedProse, pro
 
 
 def _block_around(text: str, embedded: _Embedded) -> Piece | None:
-    """The fenced block that holds the JSON and nothing else."""
+    """The fenced block that holds only the JSON."""
     value = Piece(embedded.start, embedded.end)
     blocks = (block for block in code_blocks(text) if block is not None)
     return next((block.outer for block in blocks if trimmed(text, *block.inner) == value), None)
@@ -196,14 +195,14 @@ def _decide_json_in_prose(text: str, expected: ExpectedProse, tools: Tools) -> l
 
 
 TEXT_BEFORE, TEXT_AFTER = "text_before", "text_after"
-"""Codes of an object that is judged, with text around it that was not asked for."""
+"""Codes for unrequested text around a judged object."""
 
 MAX_BEFORE = 300
-"""Characters before the object that are looked through; an object that begins later is not looked for."""
+"""The maximum of characters before the object; a later object is not found."""
 
 
 def _outer(text: str) -> tuple[int, int, bool]:
-    """Where the object or list begins, where what belongs to it begins, and whether that is a fence."""
+    """The start of the object or list, the start of its surrounding, and whether that is a fence."""
     bracket = _BRACKET.search(text, 0, MAX_BEFORE)
     start = _start(text) if bracket is None else bracket.start()
     before = text[:start].rstrip()
@@ -237,6 +236,6 @@ def _decide_json_object(text: str, expected: ExpectedJSON, tools: Tools) -> list
 
 json_answer = Check("json", ExpectedJSON, _json_answer, _decide_json)
 json_object = Check("json_object", ExpectedJSON, _json_object, _decide_json_object)
-"""As `json`, but text around the JSON has codes of its own, and the JSON is judged all the same."""
+"""As `json`, but text around the JSON has separate codes, and the JSON is still judged."""
 
 json_in_prose = Check("json_in_prose", ExpectedProse, _json_in_prose, _decide_json_in_prose)

@@ -1,4 +1,4 @@
-"""JSON Schema (draft 2020-12): refuses what is no schema, and validates a model's answer within bounds."""
+"""JSON Schema (draft 2020-12): refuses invalid schemas, and validates a model's answer within limits."""
 
 import json
 from collections.abc import Collection, Iterator
@@ -18,12 +18,12 @@ from q36eval.canaries.checks.patterns import compiled, search
 from q36eval.files import canonical_json
 
 MAX_VALUES = 1_000
-"""An answer with more values than this is not validated: no right answer is near it, and validation is slow, above all
-of `uniqueItems`, for which every pair is compared."""
+"""An answer with more values is not validated: no right answer is that large, and validation is slow, above all for
+`uniqueItems`, which compares every pair."""
 
 
 def _pattern(validator: Any, pattern: str, instance: Any, schema: Any) -> Iterator[ValidationError]:
-    """`pattern` with a limit of time."""
+    """`pattern` with a time limit."""
     if not isinstance(instance, str):
         return
     if not search(pattern, instance):
@@ -39,7 +39,7 @@ def _checked(schema: str) -> Any:
     """A validator for a schema given as canonical JSON.
 
     Raises:
-        ValueError: it is no schema; the sentence says where.
+        ValueError: it is not a schema; the message gives the position.
     """
     written = json.loads(schema)
     try:
@@ -63,9 +63,9 @@ def _subschemas(schema: Any) -> Iterator[dict[str, Any]]:
 
 
 def _check_keywords(schema: dict[str, Any], references: Collection[str], *, outermost: bool) -> None:
-    """What the metaschema lets pass although it cannot be used.
+    """Errors that the metaschema accepts although the schema is unusable.
 
-    A reference leads to a part of the schema that is checked itself, never to elsewhere or to another keyword.
+    A reference must lead to a part of the schema that is checked, never elsewhere or to another keyword.
     """
     if "patternProperties" in schema:
         raise ValueError("the schema's patternProperties cannot be time-limited; name the properties")
@@ -79,10 +79,10 @@ def _check_keywords(schema: dict[str, Any], references: Collection[str], *, oute
 
 
 def check_schema(schema: Any) -> None:
-    """Refuse what is no JSON Schema of draft 2020-12, or one that no check could use.
+    """Refuse an invalid JSON Schema of draft 2020-12, or one that no check can use.
 
     Raises:
-        ValueError: the sentence says where in the schema and why.
+        ValueError: the message gives the position in the schema and the reason.
     """
     if not isinstance(schema, dict):
         raise ValueError(f"the schema must be a mapping, not {shown(schema)}")
@@ -90,7 +90,7 @@ def check_schema(schema: Any) -> None:
 
 
 def check_json_value(value: Any, place: str) -> None:
-    """Refuse what YAML can write and JSON cannot: dates, keys that are no strings, NaN and infinities.
+    """Refuse YAML values that JSON cannot represent: dates, keys that are not strings, NaN and infinities.
 
     Raises:
         ValueError: the sentence begins with `place`.
@@ -110,10 +110,10 @@ def check_json_value(value: Any, place: str) -> None:
 
 
 def schema_failures(check: str, value: Any, schema: dict[str, Any], base: str = "$") -> list[Failure]:
-    """What the schema says against `value`, by JSON path from `base`; the first of them where there are many.
+    """The violations of a schema by `value`, by JSON path from `base`; only the first ones if there are many.
 
     Raises:
-        NotJudgedError: a pattern of the schema ran out of time.
+        NotJudgedError: a pattern of the schema timed out.
     """
     if _count(value) > MAX_VALUES:
         return [Failure(check, "schema", base, f"more than {MAX_VALUES} values: not validated")]
@@ -127,7 +127,7 @@ def schema_failures(check: str, value: Any, schema: dict[str, Any], base: str = 
 
 
 def _count(value: Any) -> int:
-    """The values in `value`, itself included, counted no further than `MAX_VALUES`."""
+    """The number of values in `value`, itself included, counted up to `MAX_VALUES`."""
     waiting, count = [value], 0
     while waiting and count <= MAX_VALUES:
         inner = waiting.pop()

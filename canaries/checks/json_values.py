@@ -12,11 +12,11 @@ CLOSER = {"{": "}", "[": "]"}
 _TOKEN = re.compile(r'[ \t\n\r]*("[^"\\]*(?:\\.[^"\\]*)*"|[{}\[\]:,]|[^\s"{}\[\]:,]+)', re.DOTALL)
 
 Path = list[str | int]
-"""Keys as they are written (in quotes, escapes and all) and indexes, from the outermost."""
+"""Keys as written (with quotes and escapes) and indexes, from the outermost."""
 
 
 class Token(NamedTuple):
-    """Characters `text[start:end]`. `path` is where a value or key stands; it changes as reading goes on."""
+    """Characters `text[start:end]`. `path` is the position of a value or key; it changes during reading."""
 
     kind: Literal["open", "key", "value", "comma", "close"]
     start: int
@@ -25,9 +25,9 @@ class Token(NamedTuple):
 
 
 def tokens(text: str, start: int = 0) -> Iterator[Token]:
-    """The parts of the JSON value that begins at `text[start]`, colons left out.
+    """The tokens of the JSON value that begins at `text[start]`, without colons.
 
-    Text that is no JSON ends early or gives parts without sense; nothing is raised.
+    Invalid JSON ends early or yields meaningless tokens; nothing is raised.
     """
     path: Path = []
     opened: list[str] = []
@@ -68,7 +68,7 @@ def step(key: str) -> str:
 
 
 def path_text(path: Path) -> str:
-    """`$.items[2].name`, its last steps only where it is long."""
+    """`$.items[2].name`; only its last steps if it is long."""
     last = path[-20:]
     steps = (f"[{part}]" if isinstance(part, int) else step(part[1:-1]) for part in last)
     return ("$" if len(path) == len(last) else "$…") + "".join(steps)
@@ -78,7 +78,7 @@ _WHITE_SPACE = " \t\n\r"
 
 
 class StrictJSONError(ValueError):
-    """The text is not JSON, or is JSON only to a lenient reader. `code` says which way, `at` is the character."""
+    """The text is not JSON, or is JSON only to a lenient reader. `code` is the kind of error, `at` the character."""
 
     def __init__(self, code: str, at: int, place: str, message: str) -> None:
         super().__init__(message)
@@ -165,7 +165,7 @@ def _duplicate_key(text: str, start: int) -> StrictJSONError:
 
 
 def differences(check: str, said: Any, wanted: Any, place: str) -> Iterator[Failure]:
-    """Where `said` differs from `wanted`, types included, and numbers by value: 1.0 and 1e0 are 1, `true` is not."""
+    """The differences of `said` from `wanted`, with types, and numbers by value: 1.0 and 1e0 are 1, `true` is not."""
     if type(said) is not type(wanted) and not (is_number(said) and is_number(wanted)):
         message = f"{_shown(said)} is {_json_type(said)}, not {_json_type(wanted)}"
         yield Failure(check, "wrong_type", place, message)
@@ -201,7 +201,7 @@ def is_number(value: Any) -> bool:
 
 
 def same_number(one: float | Decimal, other: float | Decimal) -> bool:
-    """Whether two numbers are one, to the last digit as it is written: a float stands for its shortest notation."""
+    """Whether two numbers are equal to the last written digit: a float is taken at its shortest notation."""
     return _exact(one) == _exact(other)
 
 
@@ -210,7 +210,7 @@ def _exact(number: float | Decimal) -> int | Decimal:
 
 
 def plain(value: Any) -> Any:
-    """`value` with integers and floats instead of exact decimals: as other programs hold it."""
+    """`value` with integers and floats instead of exact decimals, as in other programs."""
     if isinstance(value, dict):
         return {key: plain(inner) for key, inner in value.items()}
     if isinstance(value, list):
@@ -222,7 +222,7 @@ def plain(value: Any) -> Any:
 
 
 def _shown(value: Any) -> str:
-    """As `shown`, decimals as people write them."""
+    """As `shown`, with decimals in normal notation."""
     try:
         return shown(plain(value))
     except RecursionError:
@@ -230,7 +230,7 @@ def _shown(value: Any) -> str:
 
 
 _MOST_DIGITS = 1_000
-"""Of an integer that is written with an exponent: `1e999999999` would fill the memory."""
+"""The maximum of digits of an integer with an exponent: `1e999999999` would fill the memory."""
 
 _JSON_TYPES = {
     bool: "a boolean",
@@ -286,7 +286,7 @@ def _wrong(written: str, schema: dict[str, Any]) -> tuple[str, ...]:
 
 
 def _schema_at(schema: dict[str, Any] | None, path: Path) -> dict[str, Any]:
-    """The part of a schema that plainly describes the value at `path`; empty where it cannot be told so."""
+    """The part of a schema that clearly describes the value at `path`; empty if unknown."""
     for part in path:
         if schema is None:
             return {}

@@ -1,9 +1,9 @@
-"""Which language prose is in.
+"""The language of prose.
 
-A sentence is in the language that most of its function words speak for; it takes two such words, and more than the
-wanted language has, to call a sentence foreign. Words that two of the languages share speak for none. Where the words
-do not decide, lingua does: a naive Bayes classifier over groups of one to five letters
-(https://github.com/pemistahl/lingua-rs). It takes much to call a sentence foreign by that, for names are foreign too.
+A sentence is in the language of most of its function words; calling it foreign needs two such words, and more than the
+wanted language has. Words shared by two languages do not count. If the words do not decide, lingua does: a naive Bayes
+classifier over groups of one to five letters (https://github.com/pemistahl/lingua-rs). Its threshold for calling a
+sentence foreign is high, because names are foreign, too.
 """
 
 import re
@@ -21,16 +21,16 @@ Language = Literal["cs", "en"]
 
 FUNCTION_WORDS: dict[str, str] = WORDS["function_words"]
 OWN_LETTERS = {"cs": "ěřů", "sk": "ľĺŕô", "pl": "ąćęłńśźż", "de": "ß", "en": ""}
-"""Letters that no other language of this table writes (é, í, š, ü and the like are shared)."""
+"""Letters that no other language of this table uses (é, í, š, ü and the like are shared)."""
 
 MIN_WORDS_TO_TELL = 8
-"""An answer of that many words must hold one that speaks for the wanted language, or its letters must."""
+"""An answer with that many words must have a word or letters typical of the wanted language."""
 
 MIN_FOREIGN_WORDS = 2
 MIN_WORDS_BY_LETTERS = 2
 MIN_CONFIDENCE = 0.2
-"""A sentence whose letters give the wanted language less than this is foreign. Of the 4,263 sentences of the labelled
-answers, every foreign one that the words do not decide is below 0.2, and every other one is above 0.25."""
+"""A sentence for which lingua gives the wanted language less than this is foreign. Of the 4,263 sentences of the
+labelled answers, every foreign one that the words do not decide is below 0.2, and every other one is above 0.25."""
 
 MAX_LETTERS = 2_000
 """Characters of a text that are evaluated."""
@@ -59,7 +59,7 @@ class Foreign(NamedTuple):
 
 
 def spoken_for(word: str) -> str | None:
-    """The language that a word speaks for, if any."""
+    """The language that a word indicates, if any."""
     small = word.lower()
     if not small.isascii():
         own = next((_OWNERS[letter] for letter in small[:64] if letter in _OWNERS), None)
@@ -69,7 +69,7 @@ def spoken_for(word: str) -> str | None:
 
 
 def counts(text: str) -> dict[str, int]:
-    """How many words of `text` speak for each language."""
+    """The number of words of `text` that indicate each language."""
     speaking = dict.fromkeys(FUNCTION_WORDS, 0)
     for match in _LETTERS.finditer(text):
         language = spoken_for(match.group())
@@ -79,7 +79,7 @@ def counts(text: str) -> dict[str, int]:
 
 
 def language_failures(check: str, text: str, wanted: Language) -> Iterator[Failure]:
-    """The sentences in another language, or that nothing tells the wanted one."""
+    """The sentences in another language, or the failure that nothing indicates the wanted one."""
     foreign = list(foreign_sentences(text, wanted))
     for piece, language in foreign:
         message = f"a sentence in {language}, not {wanted}: {shown(text[piece.start : piece.end])}"
@@ -108,9 +108,9 @@ def foreign_sentences(text: str, wanted: Language) -> Iterator[Foreign]:
 
 
 def _confidences(text: str) -> dict[str, float]:
-    """How likely each language is by the letters; 0 for all where the text has letters of none.
+    """The probability of each language by the letters; 0 for all if the text has letters of none.
 
-    Lingua takes ó, as in "sezóna", for a letter that Czech does not have, and refuses lone surrogates.
+    Lingua does not treat ó, as in "sezóna", as Czech, and refuses lone surrogates.
     """
     known = text[:MAX_LETTERS].replace("ó", "o").replace("Ó", "O").encode(errors="replace").decode()
     values = _detector().compute_language_confidence_values(known)

@@ -1,6 +1,6 @@
-"""A regular expression that an answer must match, or must not: for what no other check can say.
+"""A regular expression that an answer must match, or must not: for requirements without another check.
 
-People write these patterns, and some backtrack for ever: `search` has a limit of time. JSON schemas use it too.
+People write these patterns, and some backtrack endlessly: `search` has a time limit. JSON schemas use it, too.
 """
 
 import re
@@ -13,14 +13,13 @@ from pydantic import BaseModel, ConfigDict, model_validator
 from q36eval.canaries.checks.base import Check, Expected, Failure, NotJudgedError, Tools, place_of, shown
 
 PATTERN_SECONDS = 1.0
-"""What one search may take before it counts as one that never ends."""
+"""The time limit of one search."""
 
 MAX_EXPANDED = 200_000
-"""Nested counted repeats are written out when they are compiled: `(?:(?:a{100}){100}){100}`, a million parts, takes
-290 MB."""
+"""Nested counted repeats are expanded when compiled: `(?:(?:a{100}){100}){100}`, a million parts, takes 290 MB."""
 
 _RECURSION = re.compile(r"(?<!\\)\(\?(?:R|[+-]?\d+|&\w+|P>\w+)\)")
-"""A pattern within itself takes gigabytes before its time is over."""
+"""A recursive pattern takes gigabytes before its time limit."""
 
 _PART = re.compile(
     r"\\.|\[\^?\]?(?:\\.|[^\]\\])*\]|(?P<open>\()|(?P<close>\))|\{(?P<least>\d*),?(?P<most>\d*)\}|.", re.DOTALL
@@ -31,7 +30,7 @@ def compiled(pattern: str, what: str) -> Any:
     """A regular expression of the `regex` library.
 
     Raises:
-        ValueError: it is none; the sentence begins with `what`.
+        ValueError: it is invalid; the message begins with `what`.
     """
     if _expanded(pattern) > MAX_EXPANDED:
         raise ValueError(f"{what} expands to too many parts: {shown(pattern)}; do not nest counted repeats")
@@ -44,7 +43,7 @@ def compiled(pattern: str, what: str) -> Any:
 
 
 def _expanded(pattern: str) -> int:
-    """Parts of a pattern with its counted repeats written out; of what is no pattern, any number."""
+    """The number of parts of a pattern with its counted repeats expanded; any number for an invalid pattern."""
     sizes, last = [0], 0
     for part in _PART.finditer(pattern):
         if part.group("open"):
@@ -66,7 +65,7 @@ def search(pattern: str, text: str) -> Any:
     """The first match or None.
 
     Raises:
-        NotJudgedError: the pattern ran out of time, which says nothing of the text.
+        NotJudgedError: the pattern timed out, so the text is not judged.
     """
     try:
         return regex.search(pattern, text, timeout=PATTERN_SECONDS)
@@ -94,7 +93,7 @@ class Pattern(BaseModel):
 
 
 class ExpectedPattern(Expected):
-    """`pattern`: what the answer must match, what it must not."""
+    """`pattern`: the required and the forbidden matches."""
 
     pattern: Pattern
 

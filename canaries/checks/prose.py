@@ -1,8 +1,8 @@
-"""Prose taken apart by simple rules, in linear time: words, sentences, bullets, scripts, its end, loops.
+"""Prose parsed by simple rules, in linear time: words, sentences, bullets, scripts, its end, loops.
 
-Repetition loops are found in one pass. No period is guessed, so loops that count or vary a little are found too: a
-sequence is worn out once it was said a few times before, and a long stretch of nothing but worn-out sequences is a
-loop. Prose repeats names and phrases, but never so many sequences in a row.
+Repetition loops are found in one pass. No period is assumed, so loops that count or vary slightly are found, too: a
+sequence is worn out after a few occurrences, and a long stretch of only worn-out sequences is a loop. Prose repeats
+names and phrases, but never that many sequences in a row.
 """
 
 import re
@@ -52,14 +52,14 @@ def words(text: str) -> Iterator[Piece]:
 
 
 def first_word(text: str) -> Piece | None:
-    """The first word, without the quotes, emphasis or heading marks before it; None where something else begins."""
+    """The first word, without preceding quotes, emphasis or heading marks; None if something else comes first."""
     leading = _LEADING.match(text)
     word = _FIRST_WORD.match(text, leading.end() if leading else 0)
     return None if word is None else Piece(*word.span())
 
 
 class Bullet(NamedTuple):
-    """A bullet point: its mark, its text on the same line, and whether it stands within another one."""
+    """A bullet point: its mark, its text on the same line, and whether it is nested."""
 
     mark: Piece
     text: Piece
@@ -138,14 +138,14 @@ def _ends(text: str, mark: re.Match[str]) -> bool:
 
 
 def trimmed(text: str, start: int, end: int) -> Piece:
-    """`text[start:end]` without the white space around it."""
+    """`text[start:end]` without surrounding white space."""
     inner = text[start:end]
     begin = start + len(inner) - len(inner.lstrip())
     return Piece(begin, max(begin, start + len(inner.rstrip())))
 
 
 def scripts_exist(scripts: Sequence[str]) -> None:
-    """Refuse a name that is no Unicode script.
+    """Refuse a name that is not a Unicode script.
 
     Raises:
         ValueError: the sentence names it.
@@ -158,14 +158,14 @@ def scripts_exist(scripts: Sequence[str]) -> None:
 
 
 def first_foreign(text: str, scripts: Sequence[str]) -> int | None:
-    """The first letter of `text` that belongs to none of `scripts`; None where there is none."""
+    """The first letter of `text` that belongs to none of `scripts`; None without one."""
     letter = _foreign(tuple(scripts)).search(text)
     return None if letter is None else int(letter.start())
 
 
 @lru_cache(maxsize=256)
 def _foreign(scripts: tuple[str, ...]) -> "regex.Pattern[str]":
-    """Letters of no script in `scripts`. A Greek letter that stands alone is a sign of mathematics ("Δ = 50 Kč")."""
+    """Letters of no script in `scripts`. A single Greek letter is a mathematical sign ("Δ = 50 Kč")."""
     for script in scripts:
         if not re.fullmatch(r"[A-Za-z_]{1,40}", script):
             raise regex.error(f"{script!r} is no name")
@@ -180,19 +180,19 @@ _SMILEY = re.compile(r"[:;]-?[)D(]\s*\Z")
 _ITEM = re.compile(r"^[ \t]{0,40}(?:[-*•–—+][ \t]*|\d{1,3}[.)][ \t]+|\|)(?=\S)")
 _WORD_OR_NUMBER = re.compile(r"[^\W_]+")
 _DANGLING = frozenset(WORDS["goes_on"].split())
-"""Words after which a sentence goes on. Some of them can end one, but hardly without a full stop."""
+"""Words after which a sentence continues. Some can end one, but rarely without a full stop."""
 
 SIGNATURE_WORDS = 4
-"""A last line of so few words, on its own, may be a name or a greeting that needs no full stop."""
+"""A separate last line of at most this many words may be a name or a greeting, which needs no full stop."""
 
 LONG_SENTENCES = 3
-"""Prose of more sentences than this that lacks its last full stop was cut off."""
+"""Prose of more sentences than this without a last full stop was cut off."""
 
 
 def breaks_off(text: str) -> str | None:
-    """The last words of a text that ends in the middle of a sentence or in a block of code; None where it ends well.
+    """The last words of a text that ends within a sentence or a block of code; None if it ends properly.
 
-    A last item of a list may do without a full stop where another item does; so may a signature, and a sentence or two.
+    The last item of a list may omit its full stop if another item does; so may a signature, and a sentence or two.
     """
     said = text.rstrip()
     if not said or _SMILEY.search(said):
@@ -235,18 +235,18 @@ SEQUENCE_CHARACTERS, WORN_OUT_CHARACTERS, LOOP_CHARACTERS = 12, 8, 120
 """The same by characters, for loops without spaces: 120 in a row, sequences of 12, said at least 8 times before."""
 
 SAME_CHARACTER = 300
-"""More of one character in a row than any ruled line is long."""
+"""Longer than any ruled line."""
 
 SENTENCE_WORDS, SENTENCE_TIMES = 6, 3
 PARAGRAPH_WORDS, PARAGRAPH_TIMES = 20, 2
-"""A sentence of so many words that comes so often is a loop; of a paragraph it takes less."""
+"""A sentence of this many words repeated this often is a loop; fewer repetitions suffice for a paragraph."""
 
 WINDOW_WORDS, STEM_LETTERS, LEAST_VARIED = 60, 5, 0.5
-"""Of so many words in a row, told apart by their first letters, at least this share differs in prose that goes on; one
-that says the same in ever other words falls below it. Sentences with digits are left out: sums repeat their words."""
+"""In this many consecutive words, compared by their first letters, at least this share is distinct in sound prose; text
+that repeats itself in other words is below it. Sentences with digits are excluded: sums repeat their words."""
 
 MAX_SCANNED = 100_000
-"""Characters looked at from the beginning and from the end of a longer answer."""
+"""Characters examined at the start and at the end of a longer answer."""
 
 _WORD = re.compile(r"[^\W\d_]+")
 _TABLE_LINE = re.compile(r"^[ \t]{0,8}\|.*$", re.MULTILINE)
@@ -258,7 +258,7 @@ _BLANK_LINES = re.compile(r"\n(?:[ \t]{0,8}\n){49,}")
 
 
 def first_loop(text: str) -> tuple[int, str] | None:
-    """Where the first loop that is found begins to be one, and what goes round; None where there is none.
+    """The position of the first loop, and the repeated text; None without one.
 
     In the lines of tables only characters are compared.
     """
@@ -284,7 +284,7 @@ def _same_character(text: str) -> tuple[int, str] | None:
 
 
 def _by_words(text: str) -> tuple[int, str] | None:
-    """By words alone, so that a number that goes up hides no loop."""
+    """By words alone, so that an increasing number does not hide a loop."""
     spoken = [(match.start(), match.group().lower()) for match in _WORD.finditer(text)]
     sequences = (
         (spoken[at][0], tuple(word for _, word in spoken[at : at + SEQUENCE_WORDS]))
@@ -300,7 +300,7 @@ def _by_characters(text: str) -> tuple[int, str] | None:
 
 
 def _by_sentences(text: str) -> tuple[int, str] | None:
-    """The same sentence, or the same paragraph, again and again."""
+    """The same sentence or paragraph, repeated."""
     for pieces, least, often in (
         (_SENTENCE, SENTENCE_WORDS, SENTENCE_TIMES),
         (_LINE, PARAGRAPH_WORDS, PARAGRAPH_TIMES),
@@ -337,14 +337,14 @@ def _by_variety(text: str) -> tuple[int, str] | None:
 
 
 def _runs(text: str) -> Iterator[tuple[int, str | None]]:
-    """Every sequence of characters; None for ruled lines and other runs that say nothing."""
+    """Every sequence of characters; None for ruled lines and other meaningless runs."""
     for at in range(len(text) - SEQUENCE_CHARACTERS + 1):
         run = text[at : at + SEQUENCE_CHARACTERS]
         yield at, run if _LETTER_OR_DIGIT.search(run) else None
 
 
 def _worn_out_stretch(sequences: Iterable[tuple[int, object]], often: int, length: int) -> int | None:
-    """Where the first stretch of `length` sequences begins that were each seen at least `often` times before."""
+    """The start of the first stretch of `length` sequences that each occurred at least `often` times before."""
     seen: dict[object, int] = {}
     begin, run = 0, 0
     for at, sequence in sequences:

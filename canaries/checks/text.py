@@ -1,7 +1,7 @@
 """Exact text: the whole answer, its lines, a member of a list, an ordered list, code.
 
-What writers put around a value without changing it (quotes, emphasis, a full stop) is looked through unless the prompt
-forbids it; in code, white space counts, indentation and ends of lines included.
+Common decorations of a value (quotes, emphasis, a full stop) are ignored unless the prompt forbids them; in code, white
+space counts, including indentation and ends of lines.
 """
 
 import re
@@ -40,7 +40,7 @@ _MAX_DEPTH = 6
 
 
 def value_within(text: str, start: int = 0, end: int | None = None) -> Piece:
-    """Where in `text[start:end]` the value stands: without white space, pairs of quotes or emphasis, one full stop."""
+    """The value's span in `text[start:end]`: without white space, pairs of quotes or emphasis, one full stop."""
     end = len(text) if end is None else end
     stopped = False
     for _ in range(_MAX_DEPTH):
@@ -56,7 +56,7 @@ def value_within(text: str, start: int = 0, end: int | None = None) -> Piece:
 
 
 def within_one_pair(text: str, start: int, end: int) -> Piece:
-    """Where `text[start:end]` stands without one pair of quotes or emphasis around all of it, if it has one."""
+    """The span of `text[start:end]` without one pair of quotes or emphasis around it, if any."""
     pair = _pair_around(text, start, end)
     if pair is None or any(mark in text[start + len(pair[0]) : end - len(pair[1])] for mark in pair):
         return Piece(start, end)
@@ -64,13 +64,13 @@ def within_one_pair(text: str, start: int, end: int) -> Piece:
 
 
 def without_layout(text: str) -> str:
-    """`text` without a list mark, a heading's marks, a box or a code block around it; the same where there is none."""
+    """`text` without a list mark, a heading's marks, a box or a code block around it; unchanged without any."""
     mark = _LAYOUT.match(text)
     return text if mark is None else _LAYOUT_END.sub("", text[mark.end() :])
 
 
 def _pair_around(text: str, start: int, end: int) -> tuple[str, str] | None:
-    """The marks of emphasis or quotes that begin and end `text[start:end]`."""
+    """The marks of emphasis or quotes around `text[start:end]`."""
     for opening, closing in (*_EMPHASIS, *_QUOTES):
         longer = end - start > len(opening) + len(closing)
         if longer and text.startswith(opening, start, end) and text.endswith(closing, start, end):
@@ -87,7 +87,7 @@ _SEPARATORS = {
 
 
 class ExpectedText(Expected):
-    """`text`: the whole answer, outer white space aside."""
+    """`text`: the whole answer, ignoring outer white space."""
 
     text: str
 
@@ -103,7 +103,7 @@ class ExpectedLines(Expected):
 class ExpectedMember(Expected):
     """`value`: the right member of the closed list `options`.
 
-    Letter case, a final full stop, quotation marks and emphasis around it do not count, unless the prompt forbids them:
+    Letter case, a final full stop, quotation marks and emphasis around it are ignored, unless the prompt forbids them:
     then `exactly` is true.
     """
 
@@ -122,7 +122,7 @@ class ExpectedList(Expected):
 
 
 def _text_failure(check: str, code: str, text: str, start: int, said: str, wanted: str) -> Failure:
-    """`said`, which begins at `text[start]`, is not `wanted`."""
+    """The failure that `said`, at `text[start]`, is not `wanted`."""
     code = text_code(said, wanted, code)
     place = place_of(text, start + first_difference(said, wanted))
     return Failure(check, code, place, said_instead(said, wanted, code))
@@ -153,7 +153,7 @@ def _exact_lines(text: str, expected: ExpectedLines, tools: Tools) -> Iterator[F
 
 
 def _is_in_block(text: str, wanted: list[str]) -> bool:
-    """Whether the answer is one block of code with just these lines."""
+    """Whether the answer is one block of code with exactly these lines."""
     block, fenced = _block(text)
     return fenced and [line.group().rstrip() for line in _LINE.finditer(text, *block)] == wanted
 
@@ -163,7 +163,7 @@ def _value(text: str, exactly: bool) -> Piece:
 
 
 def _read(said: str, wanted: list[str], exactly: bool) -> str:
-    """The one of `wanted` that is said; what is said where it is none of them. Letter case counts only `exactly`."""
+    """The matching one of `wanted`; `said` itself without a match. Letter case counts only with `exactly`."""
     if exactly or said in wanted:
         return said
     small = said.casefold()
@@ -188,7 +188,7 @@ def _enum_member(text: str, expected: ExpectedMember, tools: Tools) -> Iterator[
 
 
 def _pieces(text: str, expected: ExpectedList) -> list[Piece]:
-    """Where the items stand."""
+    """The spans of the items."""
     start, end = _value(text, True)
     if not expected.exactly:
         stop = 1 if text.endswith((".", ".\n"), start, end) and text[start:end].count(".") == 1 else 0
@@ -202,7 +202,7 @@ def _pieces(text: str, expected: ExpectedList) -> list[Piece]:
 
 
 def _item(text: str, start: int, end: int, exactly: bool, *, last: bool = False) -> Piece:
-    """One item; only the last may have a full stop after it."""
+    """One item; only the last may end with a full stop."""
     if exactly or (not last and text[start:end].rstrip().endswith(".")):
         return trimmed(text, start, end)
     return value_within(text, start, end)
@@ -230,7 +230,7 @@ def _ordered_list(text: str, expected: ExpectedList, tools: Tools) -> Iterator[F
 
 
 def _only_composed(said: list[str], wanted: list[str]) -> int | None:
-    """The first item that differs, where all that differ do so in how their letters are composed only."""
+    """The first differing item, if all differences are only in the composition of letters."""
     if len(said) != len(wanted):
         return None
     differing = [at for at, (a, b) in enumerate(zip(said, wanted, strict=True)) if a != b]

@@ -1,4 +1,4 @@
-"""Tool calls judged: whether one is made, which tools, their arguments, what is around them; what was decided."""
+"""Tool calls judged: whether one is made, the tools, their arguments, the text around them; and the decisions."""
 
 import json
 import re
@@ -28,13 +28,13 @@ _FIRST_WORD = re.compile(r"\S+")
 
 
 def _decide_no_call(text: str, expected: "ExpectedNoCall", tools: Tools) -> list[Decision]:
-    """The answer's first word stands where a call could have begun."""
+    """The answer's first word is at the place where a call could have begun."""
     word = _FIRST_WORD.search(text)
     return [] if word is None else [Decision("call", word.start(), word.end(), (OPENINGS[expected.tool_format],))]
 
 
 def _decide_calls(text: str, expected: "ExpectedAround", tools: Tools) -> list[Decision]:
-    """Of every call: that it is made, which tool, its arguments, and where the arguments end."""
+    """For every call: that it is made, its tool, its arguments, and the end of the arguments."""
     offered = schemas_by_name(tools)
     decided: list[Decision] = []
     for call in parse_reply(text, expected.tool_format).calls:
@@ -114,7 +114,7 @@ class ExpectedAround(ExpectedNoCall):
 
 
 class WantedCall(Expected):
-    """`name` and `arguments` of a right call. Any other argument was not asked for, and is wrong."""
+    """`name` and `arguments` of a right call. Any other argument was not requested, and is wrong."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
@@ -137,7 +137,7 @@ class ExpectedCalls(ExpectedAround):
 
 
 def _form_failures(check: str, reply: Reply, expected: ExpectedAround) -> Iterator[Failure]:
-    """What is wrong with the form of the calls, whatever they ask for."""
+    """The faults in the form of the calls, whatever their content."""
     for code, place, message in reply.problems:
         yield Failure(check, code, place, message)
     if not reply.tries_a_call:
@@ -162,7 +162,7 @@ _WORDS: dict[ToolFormat, str] = {
 def _before_failures(
     check: str, text: str, before: str, expected: ExpectedAround, wanted: Sequence[WantedCall]
 ) -> Iterator[Failure]:
-    """What is wrong with the sentence before the calls."""
+    """The faults of the sentence before the calls."""
     foreign = first_foreign(before, expected.scripts)
     if foreign is not None:
         message = f"{shown(before[foreign : foreign + 20])} is not {', '.join(expected.scripts)}"
@@ -195,7 +195,7 @@ def _call_failures(check: str, call: Call, wanted: WantedCall, offered: Schemas)
 
 
 def _padded(call: Call, arguments: dict[str, Any], wanted: WantedCall) -> list[str]:
-    """Texts in XML that are the right ones but for white space around them."""
+    """Texts in XML that are right except for surrounding white space."""
     if call.form != "xml":
         return []
     right = {key: value for key, value in wanted.arguments.items() if isinstance(value, str)}
@@ -237,7 +237,7 @@ def _tool_calls(text: str, expected: ExpectedCalls, tools: Tools) -> Iterator[Fa
 
 
 def _matched(calls: Sequence[Call], wanted: Sequence[WantedCall], offered: Schemas) -> dict[int, Call]:
-    """Which call stands for which wanted one: the right ones first, then those of the right tool, then the rest."""
+    """The assignment of calls to wanted ones: the right ones first, then those of the right tool, then the rest."""
     typed = {call.number: typed_arguments(call, offered.get(call.name, {}), exact=True) for call in calls}
     rules: list[Callable[[Call, WantedCall], bool]] = [
         lambda call, one: call.name == one.name and same_json(typed[call.number], one.arguments),

@@ -3,8 +3,8 @@
 Calls between `<tool_call>` tags (Qwen's XML, Hermes JSON) are read in any family's answers, so that a call in the other
 format is recognized. Special tokens are part of raw text; those that end a turn (`<|call|>`, `<|eom_id|>`) are not.
 
-Server-side parsers have bugs of their own, so a model is judged on what it wrote. Nothing here knows the right calls:
-`calls_fit` says what holds of any call, `same_calls` whether a server's parser read the same ones.
+Server-side parsers have bugs, so a model is judged on its raw text. This module does not know the right calls:
+`calls_fit` checks rules for any call, `same_calls` whether a server's parser read the same ones.
 """
 
 import re
@@ -22,7 +22,7 @@ from q36eval.config.family import ToolFormat
 QWEN3_XML: Final = "qwen3_xml"
 OPEN, CLOSE = "<tool_call>", "</tool_call>"
 MAX_CALLS = 200
-"""Calls that are read of one answer, well formed or not; no canary wants near as many."""
+"""The maximum of calls read per answer, well formed or not; canaries need far fewer."""
 
 _FUNCTION = re.compile(r"\s*<function=([^>\n]*)>")
 _PARAMETER = re.compile(r"\s*<parameter=([^>\n]*)>(?:\r?\n)?")
@@ -44,14 +44,14 @@ Span = tuple[int, int]
 
 @dataclass(frozen=True)
 class Spans:
-    """Where the parts of a call stand in the answer: characters [start, end)."""
+    """The positions of a call's parts in the answer: characters [start, end)."""
 
     name: Span
     """A JSON object that holds name and arguments counts as the name."""
 
     arguments: dict[str, Span]
     close: Span
-    """What ends the arguments: `</function>`, or the brace that closes the JSON call."""
+    """The end of the arguments: `</function>`, or the closing brace of the JSON call."""
 
     end: int
     """The character after the whole call."""
@@ -60,7 +60,7 @@ class Spans:
     """The character after the mark that opens the call."""
 
     json: int = -1
-    """Where the JSON begins; -1 in XML."""
+    """The start of the JSON; -1 in XML."""
 
 
 @dataclass(frozen=True)
@@ -79,13 +79,13 @@ class Call:
 
     @property
     def form(self) -> Literal["xml", "json"]:
-        """How the arguments are written."""
+        """The format of the arguments."""
         return "xml" if self.tool_format == QWEN3_XML else "json"
 
 
 @dataclass(frozen=True)
 class Reply:
-    """An answer taken apart: prose before the first call and after the last, the calls, what was malformed."""
+    """A parsed answer: prose before the first call and after the last, the calls, the errors."""
 
     before: str
     calls: tuple[Call, ...]
@@ -94,7 +94,7 @@ class Reply:
     """(code, place, message) of every malformed call."""
 
     attempts: int = 0
-    """Calls that were begun, well formed or not."""
+    """Calls that were started, well formed or not."""
 
     @property
     def tries_a_call(self) -> bool:
@@ -109,7 +109,7 @@ class _CallSyntaxError(ValueError):
 
 
 def parse_reply(text: str, tool_format: ToolFormat = QWEN3_XML) -> Reply:
-    """Take an answer apart, of a family whose template demands that format. Never raises."""
+    """Parse an answer of a family whose template demands that format. Never raises."""
     grammar = _GRAMMARS.get(tool_format, _TAGGED)
     first = grammar.opening.search(text)
     if first is None and grammar is not _TAGGED:
@@ -142,7 +142,7 @@ def parse_reply(text: str, tool_format: ToolFormat = QWEN3_XML) -> Reply:
 def _after_bad_call(
     text: str, opening: re.Match[str], grammar: "_Grammar", error: _CallSyntaxError
 ) -> tuple[str, str, int]:
-    """Code, message, and where to read on: after the call's end, or at the next call where it has none."""
+    """Code, message, and the position to continue: after the call's end, or at the next call if it has none."""
     next_opening = grammar.opening.search(text, opening.end())
     following = len(text) if next_opening is None else next_opening.start()
     if grammar is not _TAGGED:
@@ -312,10 +312,10 @@ _MAX_REFERENCES = 16
 
 
 def check_tools(tools: Tools) -> None:
-    """Refuse tools that no call could be judged by.
+    """Refuse tools for which no call can be judged.
 
     Raises:
-        ValueError: a tool without a name, a name used twice, or parameters that are no JSON Schema of an object.
+        ValueError: a tool without a name, a duplicate name, or parameters that are not a JSON Schema of an object.
     """
     seen = set()
     for number, tool in enumerate(tools, 1):
@@ -342,13 +342,13 @@ def schemas_by_name(tools: Tools) -> dict[str, dict[str, Any]]:
 
 
 def property_schema(key: str, parameters: dict[str, Any]) -> dict[str, Any]:
-    """What a tool's schema says of one argument; empty where it says nothing."""
+    """A tool's schema for one argument; empty without one."""
     described = parameters.get("properties", {}).get(key, parameters.get("additionalProperties"))
     return described if isinstance(described, dict) else {}
 
 
 def typed_arguments(call: Call, parameters: dict[str, Any], *, exact: bool = False) -> dict[str, Any]:
-    """The call's arguments as JSON values; numbers that are no integers as `Decimal` where they are to be `exact`."""
+    """The call's arguments as JSON values; numbers other than integers as `Decimal` if `exact`."""
     if call.form == "json":
         return call.arguments if exact else plain(call.arguments)
     definitions = parameters.get("$defs", {})
@@ -417,7 +417,7 @@ def calls_fit(text: str, tools: Tools, tool_format: ToolFormat = QWEN3_XML) -> b
     """Whether every call is well formed, of an offered tool, and within that tool's schema; None without a call. Pure.
 
     Raises:
-        NotJudgedError: a pattern of a tool's schema ran out of time.
+        NotJudgedError: a pattern of a tool's schema timed out.
     """
     reply, offered = parse_reply(text, tool_format), schemas_by_name(tools)
     if not reply.tries_a_call:
@@ -444,7 +444,7 @@ def same_calls(text: str, tools: Tools, served: Sequence[Mapping[str, Any]]) -> 
 
 
 def _served(call: Mapping[str, Any]) -> list[Any]:
-    """Name and arguments; arguments that are no JSON stay text, which equals no right ones."""
+    """Name and arguments; arguments that are not JSON stay text, which never equals right ones."""
     function = call.get("function", call)
     arguments = function.get("arguments")
     if isinstance(arguments, str):

@@ -1,4 +1,4 @@
-"""Short answers: one value, whatever stands around it; two prices and a conclusion on the last line."""
+"""Short answers: one value, with any text around it; two prices and a conclusion on the last line."""
 
 import re
 from collections.abc import Iterator
@@ -14,8 +14,8 @@ _NUMBER = re.compile(r"(?<![\w.])[-−]?\d+(?:,\d{3})*(?:\.\d+)?(?![\w])")
 
 
 class ExpectedValue(Expected):
-    """`value`: what is asked for. `others`: values of the prompt that are wrong; the first one that is named counts.
-    `number`: the value is a number, and the last one that is named counts."""
+    """`value`: the right value. `others`: wrong values from the prompt; the first one named counts. `number`: the value
+    is a number, and the last one named counts."""
 
     value: str
     others: list[str] = Field(default_factory=list)
@@ -69,18 +69,18 @@ _LINE = re.compile(
     re.IGNORECASE,
 )
 _LONGEST = 200
-"""Characters of a last line that is read."""
+"""The maximum of characters of a last line."""
 
 
 class ExpectedPrices(Expected):
-    """`prices`: what is paid in each shop. `cheaper`: the shop that is cheaper, or `same`."""
+    """`prices`: the final price in each shop. `cheaper`: the cheaper shop, or `same`."""
 
     prices: dict[Literal["A", "B"], int]
     cheaper: Literal["A", "B", "same"]
 
 
 def _last_line(text: str) -> tuple[int, re.Match[str] | None]:
-    """Where the last line begins, and its parts where it has the demanded form; marks of layout do not count."""
+    """The start of the last line, and its parts if it has the required form; layout marks are ignored."""
     line = next((line for line in reversed(text.split("\n")) if line.strip("`*$ \t\r")), "")
     start = text.rfind(line) if line else 0
     inner = without_layout(line.strip()).strip(" `*_$")

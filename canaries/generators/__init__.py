@@ -1,10 +1,9 @@
 """Seeded generators of canary examples: each maps a `random.Random` to one conversation and its one right answer.
 
-| file | what it draws |
-|---|---|
+| file | content | |---|---|
 | `discount` | price comparisons in Czech |
 | `json_objects` | extraction into JSON, types that are easily lost, JSON in prose |
-| `tools`, `tool_calls` | the tools that are offered; requests that call for them, or for none |
+| `tools`, `tool_calls` | the offered tools; requests for one, or for none |
 | `enums`, `copying` | choosing and ordering; exact copies |
 | `recall`, `free_form` | records far back in a long context; free answers and answers under constraints |
 | `standard/` | the English set of the suite `standard`, with its own words and tools |
@@ -16,9 +15,9 @@ weights: it must not change.
 
 Further parameters of a generator, all with defaults, are its settings, which a specification may choose.
 
-To add a family: write a generator in the file nearest by subject, whose `ChatExample` states under `expected` what its
-checks must know, with its words in `words.yaml`; list it in `GENERATORS`, and add `specs/NAME.yaml` with
-`family: {generator: …, seed: …}`.
+To add a family: write a generator in the file nearest by subject, whose `ChatExample` has under `expected` the values
+for its checks, with its words in `words.yaml`; list it in `GENERATORS`, and add `specs/NAME.yaml` with `family:
+{generator: …, seed: …}`.
 """
 
 from collections.abc import Callable

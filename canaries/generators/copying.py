@@ -19,7 +19,7 @@ from q36eval.canaries.generators.words import (
 from q36eval.examples import ChatExample
 
 FIELDS_MIN, FIELDS_MAX = 2, 4
-"""Fields shown in one prompt; some or all of them are asked for."""
+"""Fields in one prompt; some or all of them are requested."""
 
 ASKED_MAX = 3
 
@@ -35,7 +35,7 @@ def _account(rng: random.Random) -> str:
 
 
 class Labelled(NamedTuple):
-    """A labelled value: its label in Czech, the same in the accusative, in English, and how the value is drawn."""
+    """A labelled value: its label in Czech, the same in the accusative, in English, and its generator."""
 
     czech: str
     accusative: str
@@ -56,7 +56,7 @@ ITEMS = (
 
 
 def copy_exact(rng: random.Random) -> ChatExample:
-    """One to three of several labelled values, in the order asked."""
+    """One to three of several labelled values, in the requested order."""
     czech = rng.random() < 0.7
     items = rng.sample(ITEMS, FIELDS_MIN + int(rng.random() * (FIELDS_MAX - FIELDS_MIN + 1)))
     values = [item.value(rng) for item in items]
@@ -130,7 +130,7 @@ REFERENCES = (
 
 
 def copy_references(rng: random.Random) -> ChatExample:
-    """One to three of several references, in the order asked; one wrong character leads elsewhere."""
+    """One to three of several references, in the requested order; one wrong character makes another reference."""
     czech = rng.random() < CZECH_SHARE
     references = rng.sample(REFERENCES, REFERENCES_MIN + int(rng.random() * (REFERENCES_MAX - REFERENCES_MIN + 1)))
     values = [reference.value(rng) for reference in references]

@@ -1,7 +1,7 @@
 """Czech discount problems: percentage against absolute discount, two steps, three shops, a threshold.
 
-Every answer works out each shop on a line of its own and states the comparison last, so that "right numbers, wrong
-conclusion" can be told from wrong arithmetic. All amounts are whole crowns.
+Every answer calculates each shop on a separate line and states the comparison last, so that "right numbers, wrong
+conclusion" can be distinguished from wrong arithmetic. All amounts are whole crowns.
 """
 
 import random
@@ -50,7 +50,7 @@ class Offer(NamedTuple):
 
 
 def _percent_line(price: int, percent: int) -> tuple[str, int]:
-    """The line that works a discount out, and the price that is left."""
+    """The line that calculates a discount, and the remaining price."""
     off = price * percent // 100
     line = f"{percent} % z {koruna(price)} = {koruna(off)}, {spaced(price)} − {spaced(off)} = {koruna(price - off)}"
     return line, price - off

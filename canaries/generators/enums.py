@@ -73,7 +73,7 @@ ORDERED_MIN, ORDERED_MAX = 8, 12
 
 
 def enum_long(rng: random.Random) -> ChatExample:
-    """One of up to three dozen towns, named in the genitive beside another one; the answer is the list's own form."""
+    """One of up to three dozen towns, named in the genitive next to another one; the answer is the list's own form."""
     offered = rng.sample(
         [town.nominative for town in TOWNS], OFFERED_MIN + int(rng.random() * (OFFERED_MAX - OFFERED_MIN + 1))
     )
@@ -89,7 +89,7 @@ def enum_long(rng: random.Random) -> ChatExample:
 
 
 def enum_order_long(rng: random.Random) -> ChatExample:
-    """Eight to twelve states brought into an order that is stated anew for each question."""
+    """Eight to twelve states brought into an order that each question states."""
     states = _WORDS["states"]
     stated = rng.sample(states, len(states))
     values = rng.sample(states, ORDERED_MIN + int(rng.random() * (ORDERED_MAX - ORDERED_MIN + 1)))

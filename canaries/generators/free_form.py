@@ -18,7 +18,7 @@ from q36eval.canaries.generators.words import (
 from q36eval.examples import ChatExample
 
 LONG_CHARACTERS = 6_000
-"""About 2,000 tokens of Qwen's, whose Czech takes three characters a token; specifications ask for more."""
+"""About 2,000 tokens of Qwen's, whose Czech takes three characters per token; specifications use more."""
 
 SHORT_CHARACTERS = 250
 """A long context for the sandbox, whose questions have a hundred tokens."""
@@ -54,7 +54,7 @@ def _long_question(rng: random.Random) -> tuple[str, str, str]:
 
 
 def stability(rng: random.Random) -> ChatExample:
-    """A text of a few hundred words; judged is whether it stays sound and ends, not what it says."""
+    """A text of a few hundred words; only its soundness and end are judged, not its content."""
     key, prompt, answer = _long_question(rng)
     _, city, name, words, _ = key.split(":")
     stable = LANGUAGE | {"min_characters": MIN_CHARACTERS_PER_WORD * int(words)}
@@ -63,7 +63,7 @@ def stability(rng: random.Random) -> ChatExample:
 
 
 def stability_long_context(rng: random.Random, characters: int = LONG_CHARACTERS) -> ChatExample:
-    """The same after a long text, where a cache of low precision decays first."""
+    """The same after a long text, where a cache of low precision fails first."""
     example = stability(rng)
     key = example.key.replace("stability:", "stability_long_context:", 1)
     text = f"{context(rng, characters, True)}\n\nPředchozí text nech stranou. {example.messages[0]['content']}"
@@ -73,7 +73,7 @@ def stability_long_context(rng: random.Random, characters: int = LONG_CHARACTERS
 def discount_after_context(
     rng: random.Random, characters: int = SHORT_CHARACTERS, last_line: LastLine = "free"
 ) -> ChatExample:
-    """A price comparison after other text in another language, as much of it as the sandbox bears."""
+    """A price comparison after other text in another language, within the sandbox's ability."""
     example = discount_compare(rng, last_line)
     prompt = f"{context(rng, characters, False)}\n{example.messages[-1]['content']}"
     messages = ({"role": "system", "content": ADVISER}, {"role": "user", "content": prompt})
@@ -82,7 +82,7 @@ def discount_after_context(
 
 
 def instruction_order(rng: random.Random) -> ChatExample:
-    """Several constraints at once: the first word, exactly so many bullets, Czech, a word to use and one to avoid."""
+    """Several constraints at once: the first word, a number of bullets, Czech, a word to use and one to avoid."""
     subject, first = pick(rng, _WORDS["subjects"]), pick(rng, _WORDS["first_words"])
     word, banned = pick(rng, PRODUCTS), pick(rng, _WORDS["banned"])
     bullets, most = pick(rng, list(_WORDS["counted"])), 100 + 10 * int(rng.random() * 11)

@@ -234,7 +234,7 @@ TRAPS = _fields(
 
 
 def json_types(rng: random.Random) -> ChatExample:
-    """Values that must keep their type: codes stay strings, numbers stay numbers, what is not stated is null."""
+    """Values that must keep their type: codes stay strings, numbers stay numbers, missing values are null."""
     czech = rng.random() < CZECH_SHARE
     drawn = draw_fields(rng, TRAPS, TRAPS_MIN + int(rng.random() * (TRAPS_MAX - TRAPS_MIN + 1)))
     value, schema = {name: value for name, (_, value) in drawn.items()}, schema_of(drawn)
@@ -249,7 +249,7 @@ PROSE_MAX_CHARACTERS = 4_000
 
 
 def json_in_prose(rng: random.Random) -> ChatExample:
-    """One JSON object between two sentences, which must be there and must not leak into it."""
+    """One JSON object between two required sentences, which must not leak into it."""
     czech = rng.random() < CZECH_SHARE
     count = PROSE_FIELDS_MIN + int(rng.random() * (PROSE_FIELDS_MAX - PROSE_FIELDS_MIN + 1))
     drawn = draw_fields(rng, FIELDS, count)

@@ -1,7 +1,7 @@
-"""Long contexts of our own making, and recall from them: a JSON object whose values stand far back.
+"""Our own long contexts, and recall from them: a JSON object whose values are far back.
 
-A context is plain narrative that holds no number and no record. It is one of `DOCUMENTS` fixed texts, so that
-questions about the same text share their prefix, and an engine that reuses a prefix reads each text once.
+A context is plain narrative without numbers or records. It is one of `DOCUMENTS` fixed texts, so that questions about
+the same text share their prefix, and an engine that reuses a prefix reads each text once.
 """
 
 import random
@@ -60,14 +60,14 @@ def context(rng: random.Random, characters: int, czech: bool) -> str:
 
 CZECH_SHARE = 0.5
 SHORT_CHARACTERS = 1_000
-"""What the sandbox can look back over; real models are asked over far more."""
+"""The sandbox's limit; real models use far longer ones."""
 
 RECALLED = tuple(field for field in FIELDS if field.schema["type"] != "boolean")
-"""What has to be looked up: a flag could be guessed."""
+"""Values that must be looked up: a flag could be guessed."""
 
 FIELDS_MIN, FIELDS_MAX = 3, 4
 RECORDED = 5
-"""Fields of each of several records; some of them are asked for."""
+"""Fields of each of several records; some of them are requested."""
 
 Drawn = dict[str, tuple[Field, Any]]
 
@@ -75,8 +75,8 @@ Drawn = dict[str, tuple[Field, Any]]
 def recall(rng: random.Random, characters: int = SHORT_CHARACTERS, records: int = 1) -> ChatExample:
     """A record, at least `characters` of other text, and the question.
 
-    With more `records`, they stand all through one of a few fixed texts, each under a code, and one in the first half
-    is asked for by its code.
+    With more `records`, they are spread over one of a few fixed texts, each under a code, and the question names the
+    code of one in the first half.
     """
     czech = rng.random() < CZECH_SHARE
     return _one_record(rng, characters, czech) if records == 1 else _one_of(rng, characters, records, czech)
@@ -115,6 +115,6 @@ def _one_of(rng: random.Random, characters: int, records: int, czech: bool) -> C
 
 
 def _example(text: str, kind: str, drawn: Drawn, czech: bool) -> ChatExample:
-    """The question after `text`, which ends with what is to be done."""
+    """The question after `text`, with the task at the end."""
     value, schema = {name: value for name, (_, value) in drawn.items()}, schema_of(drawn)
     return asked_for(kind, f"{text}\n{described(schema, czech)}", value, schema)

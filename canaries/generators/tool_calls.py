@@ -11,10 +11,10 @@ from q36eval.examples import ChatExample
 OFFERED_MIN, OFFERED_MAX = 2, 4
 CZECH_SHARE = 0.65
 SYSTEM_SHARE = 0.6
-"""Share of fitting requests that carry the system prompt, which every request that no tool fits has."""
+"""Share of fitting requests with the system prompt, which every request without a fitting tool has."""
 
 COUNT_MIN = 5
-"""From five on, counted things stand in the genitive plural: „5 stromů“, but „4 stromy“."""
+"""From five on, counted nouns are in the genitive plural: „5 stromů“, but „4 stromy“."""
 
 
 def _messages(rng: random.Random, request: str, czech: bool, with_system: bool) -> tuple[dict[str, Any], ...]:
@@ -62,7 +62,7 @@ def tool_call(rng: random.Random) -> ChatExample:
 
 
 def tool_none(rng: random.Random) -> ChatExample:
-    """The request is for something that no tool can do, so the answer is the refusal that the system prompt states."""
+    """A request that no tool can fulfil, so the answer is the refusal from the system prompt."""
     czech = rng.random() < CZECH_SHARE
     offered = _offer(rng)
     words = words_of("tool_calls", czech)
@@ -164,7 +164,7 @@ STEPS = (_latest_order, _cancel, _pay)
 
 
 def tool_follow_up(rng: random.Random) -> ChatExample:
-    """A second call whose arguments stand in the result of the first; the conversation holds both."""
+    """A second call whose arguments are in the result of the first; the conversation contains both."""
     czech = rng.random() < CZECH_SHARE
     step = pick(rng, STEPS)(rng, czech)
     needed = {step.first[0], step.second[0]}
@@ -188,7 +188,7 @@ def tool_follow_up(rng: random.Random) -> ChatExample:
 
 
 BESIDE = [tool_schema(name) for name in ("find_customer", "find_order", "pay_invoice")]
-"""Tools that cannot be meant where an order is to be withdrawn."""
+"""Tools that do not fit a cancelled order."""
 
 
 def tool_results(rng: random.Random) -> ChatExample:

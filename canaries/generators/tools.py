@@ -1,4 +1,4 @@
-"""The tools that requests are made for: for each the ways to ask, with the arguments that follow.
+"""The tools behind requests: for each the phrasings, with the resulting arguments.
 
 `TOOLS` take plain arguments; `NESTED_TOOLS` take arrays, nested objects and dates, some of them optional.
 """
@@ -22,11 +22,11 @@ from q36eval.config.family import ToolFormat
 
 Arguments = dict[str, Any]
 Asked = tuple[str, Arguments]
-"""A request as a person writes it, and the arguments it calls for."""
+"""A request in a person's words, and its arguments."""
 
 
 Words = dict[str, Any]
-"""What a tool's requests are made of, in one language."""
+"""The texts of a tool's requests, in one language."""
 
 
 class Tool(NamedTuple):

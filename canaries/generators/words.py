@@ -11,7 +11,7 @@ from q36eval.files import read_our_yaml
 T = TypeVar("T")
 
 WORDS: dict[str, Any] = read_our_yaml(Path(__file__).with_name("words.yaml"))
-"""What prompts and answers are made of, by module."""
+"""The texts of prompts and answers, by module."""
 
 CITIES: list[str] = WORDS["cities"]
 PRODUCTS: list[str] = WORDS["products"]["cs"]

@@ -1,10 +1,10 @@
-"""Czech price comparisons, judged by two questions: each shop's final price and the conclusion, as last stated.
+"""Czech price comparisons, judged by each shop's final price and the conclusion, as last stated.
 
-The point is the regression that a published card describes: the prices were right and the final comparison was flipped.
-So a wrong price, a wrong conclusion and a missing one have codes of their own. Equations, discounts, differences and
-reasons are not judged. What nobody can attribute or understand is unreadable, unless something else is plainly wrong.
+They detect the regression described by a published card: right prices with a flipped final comparison. So a wrong
+price, a wrong conclusion and a missing one have separate codes. Equations, discounts, differences and reasons are not
+judged. A text that cannot be attributed or understood is unreadable, unless another part is clearly wrong.
 
-Read in this order: `offers` (what is true) → `words` and `tokens` → `prices` → `conclusions`.
+Read in this order: `offers` (the true values) → `words` and `tokens` → `prices` → `conclusions`.
 """
 
 import re
@@ -23,10 +23,10 @@ from q36eval.canaries.checks.discount.tokens import FOREIGN, Kind, Plain, lines_
 from q36eval.canaries.checks.language import foreign_sentences
 
 MAX_CHARACTERS = 12_000
-"""A comparison of a few prices never takes so many; a longer answer ran away and is not read."""
+"""A comparison of a few prices is always shorter; a longer answer ran away and is not read."""
 
 MAX_REPEATED = 3
-"""A clause that is said more often goes round in a loop."""
+"""A clause repeated more often is a loop."""
 
 _CLAUSE = re.compile(r"[^.,;!?\n]{16,}")
 
@@ -36,7 +36,7 @@ WRONG_PRICE, WRONG_CONCLUSION, NO_CONCLUSION = "wrong_amount", "wrong_conclusion
 
 
 class ExpectedDiscount(Expected):
-    """`offers`: per shop its list price and its discounts, one after the other; everything else follows from them.
+    """`offers`: per shop its list price and its consecutive discounts; all other values follow from them.
 
     `last_line`: the prompt demands that the last line be exactly "Rozhodnutí: A" (or another shop, or "stejně").
     """
@@ -56,7 +56,7 @@ class _Reading:
     amounts: list[Amount]
     conclusions: list[Conclusion]
     smudged: bool
-    """A digit of some amount cannot be read."""
+    """A digit of some amount is unreadable."""
 
 
 def _read(text: str, expected: ExpectedDiscount) -> _Reading:
@@ -68,7 +68,7 @@ def _read(text: str, expected: ExpectedDiscount) -> _Reading:
 
 
 def _stated_prices(reading: _Reading, shop: Shop, expected: ExpectedDiscount) -> list[Amount]:
-    """The amounts that are stated as the final price of a shop, right or wrong, in the order of the text."""
+    """The amounts stated as a shop's final price, right or wrong, in the order of the text."""
     offer = expected.offers[shop]
     finals = [one.final for one in expected.offers.values()]
     differences = {abs(one - other) for one in finals for other in finals}
@@ -151,7 +151,7 @@ def _last_line_failures(text: str, expected: ExpectedDiscount) -> Iterator[Failu
 
 
 def _decide_discount(text: str, expected: ExpectedDiscount, tools: Tools) -> list[Decision]:
-    """Every amount where it is first worked out, and the shop, or the words that say that there is none."""
+    """Every amount at its first calculation, and the shop, or the words for a tie."""
     reading = _read(text, expected)
     decided = []
     for shop, offer in expected.offers.items():
@@ -173,11 +173,11 @@ def _conclusion_decision(text: str, reading: _Reading, expected: ExpectedDiscoun
         return Decision("conclusion", start, end, tuple(other for other in others if other != text[start:end]))
     decided = reading.conclusions[-1]
     if decided.decides == TIE:
-        # a tie is decided at the sentence's first word: there the answer could have begun to name a shop
+        # a tie is decided at the sentence's first word: the answer could have named a shop there
         cheaper = "Levnější" if len(expected.offers) == 2 else "Nejlevnější"
         wrong = tuple(f"{cheaper} je obchod {shop}" for shop in expected.offers)
         return _place(reading, "conclusion", decided.sentence, decided.token.end, wrong)
-    # the shop that is named; if only the dearer one is, another than the cheaper
+    # the named shop; if only the more expensive one is named, the alternative is the cheaper one
     named = decided.token
     others = [shop for shop in expected.offers if shop != named.shop]
     return _place(reading, "conclusion", named.end - 1, named.end, tuple(others))

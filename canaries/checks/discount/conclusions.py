@@ -1,7 +1,7 @@
-"""What an answer concludes, read clause by clause: the shop that its last statement makes the cheapest, or a tie.
+"""An answer's conclusion, read clause by clause: the cheapest shop by its last statement, or a tie.
 
-A clause is read by its predicate (the word that says cheap, dear, save, win, buy), the shops that it may speak of or
-compare with, and its negations. A clause that concedes or supposes something concludes nothing.
+A clause is read by its predicate (the word for cheap, expensive, save, win, buy), the shops that it may be about or
+compare with, and its negations. A clause that concedes or supposes something has no conclusion.
 """
 
 from collections.abc import Iterator, Sequence
@@ -14,14 +14,14 @@ from q36eval.canaries.checks.discount.tokens import Kind, Token
 from q36eval.canaries.checks.discount.words import ARTICLES, JOINS, Meaning, word_set
 
 MAX_TOKENS = 60
-"""Of a clause that are looked at to tell whether it is complete."""
+"""The maximum of tokens of a clause for deciding whether it is complete."""
 
 
 @dataclass(frozen=True)
 class Conclusion:
-    """`decides`: a shop's letter, `tie`, or "" if it speaks of the shops and nobody can tell which it prefers.
+    """`decides`: a shop's letter, `tie`, or "" if the preference between the shops is unclear.
 
-    `token` is the shop's, or the word that says it; `sentence` is where its sentence begins.
+    `token` is the shop's, or the deciding word; `sentence` is the start of its sentence.
     """
 
     decides: str
@@ -31,7 +31,7 @@ class Conclusion:
 
 @dataclass(frozen=True)
 class _Predicate:
-    """A word that calls a shop cheaper (or dearer), and whether it is denied."""
+    """A word that calls a shop cheaper (or more expensive), and whether it is negated."""
 
     token: Token
     cheaper: bool
@@ -40,28 +40,28 @@ class _Predicate:
 
 @dataclass
 class _Sentence:
-    """What of a sentence is known so far."""
+    """The known parts of a sentence."""
 
     shops: frozenset[str]
     start: int
     named: list[Token] = field(default_factory=list)
-    """Shops that it spoke of."""
+    """Shops that it mentioned."""
     previous: list[Token] = field(default_factory=list)
-    """The shops that the sentence before spoke of last."""
+    """The last shops in the previous sentence."""
     pending: _Predicate | None = None
-    """It said something of a shop that is still to come."""
+    """A statement about a shop that is not named yet."""
     labelled: bool = False
-    """ "Závěr:" stands before it."""
+    """"Závěr:" precedes it."""
     denied: bool = False
-    """It denies what follows: "nelze říci, že …"."""
+    """It negates the following text: "nelze říci, že …"."""
     alone: bool = False
-    """It names no amount and ends the answer: a shop without a word is its conclusion."""
+    """It has no amount and ends the answer: a single shop name is then its conclusion."""
 
 
 def read_conclusions(lines: Sequence[Sequence[Token]], shops: frozenset[str]) -> list[Conclusion]:
     """Every statement that decides between `shops` or that cannot be understood, in the order of the text.
 
-    "The second one" is nobody if the answer names the shops in another order than the prompt did.
+    "The second one" is ambiguous if the answer names the shops in another order than the prompt.
     """
     read: list[Conclusion] = []
     before = _Sentence(shops, 0)
@@ -151,7 +151,8 @@ def _is_explained(sentence: Sequence[Token], at: int) -> bool:
 
 
 def _real(sentence: list[Token]) -> list[Token]:
-    """Of "if …, B would be cheaper, as it is A is" what holds; of "even if …, A would be cheaper" what follows."""
+    """The true part of "if …, B would be cheaper, as it is A is"; the consequence of "even if …, A would be
+    cheaper"."""
     unreal = [at for at, token in enumerate(sentence) if token.word.means(Meaning.UNREAL)]
     breaks = [at for at, token in enumerate(sentence) if unreal and token.kind is Kind.BREAK and at > unreal[-1]]
     for at in breaks:
@@ -184,8 +185,8 @@ _ENDS_CLAUSE = (Kind.BREAK, Kind.ARROW, Kind.STOP)
 
 
 def _clauses_of(tokens: Sequence[Token]) -> Iterator[list[Token]]:
-    """Between commas, colons, dashes, arrows and parentheses; also before "a" and "ale" if both parts say something of
-    a shop. A parenthesis comes after the clause that holds it."""
+    """Split at commas, colons, dashes, arrows and parentheses; also before "a" and "ale" if both parts are about a
+    shop. A parenthesis follows its clause."""
     clause: list[Token] = []
     inner: list[list[Token]] = []
     depth = 0
@@ -274,7 +275,7 @@ def _of_predicate(
 
 
 def _statement(predicate: _Predicate, chosen: list[Token], than: list[Token], state: _Sentence) -> Iterator[Conclusion]:
-    """What a predicate said of some shops decides: nothing if it leaves out a shop that may be cheaper."""
+    """The decision from a predicate about some shops: none if a shop not mentioned may be cheaper."""
     letters = shops_in(chosen)
     others = state.shops - letters
     compared = shops_in(than) & others
@@ -287,7 +288,7 @@ def _statement(predicate: _Predicate, chosen: list[Token], than: list[Token], st
 
 
 def _referred(clause: Sequence[Token], state: _Sentence) -> list[Token] | None:
-    """The shop that a clause speaks of without naming it: empty if there is none, None if it could be several."""
+    """The shop to which a clause refers without naming it: empty for none, None if ambiguous."""
     points = any(token.word.means(Meaning.POINTS) for token in clause[:-2])  # "tam, kde to máte blíž"
     candidates = state.named or (state.previous if points else [])
     several = len(shops_in(candidates)) > 1 or (points and shops_in(clause) - shops_in(candidates))
@@ -295,7 +296,7 @@ def _referred(clause: Sequence[Token], state: _Sentence) -> list[Token] | None:
 
 
 def _without_predicate(clause: Sequence[Token], targets: list[Token], state: _Sentence) -> Iterator[Conclusion]:
-    """A clause that only names a shop: it ends what an earlier one began, follows a label, or stands alone."""
+    """A clause with only a shop's name: it completes an earlier one, follows a label, or is a conclusion alone."""
     pending = state.pending
     if len(shops_in(targets)) != 1:
         if len(shops_in(targets)) > 1 and (state.labelled or pending is not None):
@@ -339,7 +340,7 @@ _CORE_ORDER = (
 
 
 def _predicate(clause: Sequence[Token]) -> _Predicate | None:
-    """The word that decides what a clause says, by what kind of word it is, and whether it is denied."""
+    """The deciding word of a clause, by the kind of word, and whether it is negated."""
     ranked = [
         (rank, at) for at, one in enumerate(clause) if one.word.meanings and (rank := _rank(clause, at)) is not None
     ]
@@ -368,7 +369,7 @@ def _rank(clause: Sequence[Token], at: int) -> int | None:
 
 
 def _is_of_discount_or_number(clause: Sequence[Token], at: int) -> bool:
-    """Whether "bigger", "lower", "better" speaks of a discount, or compares with a number."""
+    """Whether "bigger", "lower", "better" is about a discount, or compares with a number."""
     following = clause[at + 1 : at + 4]
     for one in following:
         if one.word.means(Meaning.DISCOUNT):
@@ -387,7 +388,7 @@ def _is_of_discount_or_number(clause: Sequence[Token], at: int) -> bool:
 
 
 def _negations(clause: Sequence[Token], predicate_at: int) -> int:
-    """How often what is said is denied; a "ne" before a shop denies the shop alone."""
+    """The number of negations of the statement; a "ne" before a shop negates only the shop."""
     count = 0
     for at, token in enumerate(clause):
         if token.lower in ("ne", "nikoli", "nikoliv"):
@@ -400,7 +401,7 @@ def _negations(clause: Sequence[Token], predicate_at: int) -> int:
 
 
 def _equality_word(clause: Sequence[Token], predicate: _Predicate | None) -> Token | None:
-    """The word by which a clause says that prices are equal."""
+    """The word for equal prices in a clause."""
     denied = _negations(clause, -1) % 2 == 1
     if any(token.lower in ("jako", "téměř", "skoro", "velký", "výrazný") for token in clause):
         return None  # "rozdíl není velký"
@@ -426,7 +427,7 @@ def _equality_word(clause: Sequence[Token], predicate: _Predicate | None) -> Tok
 
 
 def _is_aside(clause: Sequence[Token]) -> bool:
-    """Whether a clause concedes something, or speaks of the prices before the discounts."""
+    """Whether a clause concedes something, or is about the prices before the discounts."""
     outright = any(token.word.means(Meaning.GOOD, Meaning.BAD) for token in clause)
     for one, other in pairwise([*clause, *clause[-1:]]):
         if one.word.means(Meaning.ASIDE) or (one.lower == "i" and other.lower == "když"):
@@ -438,7 +439,7 @@ def _is_aside(clause: Sequence[Token]) -> bool:
 
 
 def _roles(clause: Sequence[Token]) -> _Roles:
-    """The shops that a clause may speak of, those that others are compared with, and those that are denied."""
+    """The shops that a clause may be about, those that others are compared with, and those that are negated."""
     targets: list[Token] = []
     than: list[Token] = []
     denied: list[Token] = []

@@ -1,4 +1,4 @@
-"""What is true of the shops that are compared: their discounts, the price that is paid, and the cheapest shop."""
+"""The true values of the compared shops: their discounts, the final price, and the cheapest shop."""
 
 from functools import cached_property
 from itertools import pairwise
@@ -63,7 +63,7 @@ class Offer(BaseModel):
 
     @property
     def way(self) -> list[int]:
-        """Every amount that is worked out, the final price last."""
+        """Every amount in the calculation, the final price last."""
         way: list[int] = []
         for discount, (before, after) in zip(self.discounts, pairwise(self.prices), strict=True):
             if after < before:

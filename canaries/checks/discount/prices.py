@@ -1,4 +1,4 @@
-"""The amounts that an answer states, whose they are, and whether their words make them a final price."""
+"""The amounts in an answer, their shops, and whether their words mark them as a final price."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -9,22 +9,22 @@ from q36eval.canaries.checks.discount.words import Meaning, word_set
 
 
 class Role(IntEnum):
-    """How far an amount can be a shop's final price."""
+    """The likelihood that an amount is a shop's final price."""
 
     NONE = 0
     """An operand, a discount, a difference, a threshold."""
     LIST = 1
-    """A list price, or a price that something denies: final only if the right one is the same."""
+    """A list price, or a negated price: final only if the right one is the same."""
     PLAIN = 2
-    """Nothing says what it is."""
+    """Without any description."""
     NAMED = 3
-    """It stands right after its shop."""
+    """Directly after its shop."""
     FINAL = 4
 
 
 @dataclass(frozen=True)
 class Amount:
-    """A number of the answer. `shop`: whose it is, "" if that cannot be told."""
+    """A number of the answer. `shop`: its shop, "" if unknown."""
 
     token: Token
     shop: str
@@ -32,7 +32,7 @@ class Amount:
 
 
 def read_amounts(lines: Sequence[Sequence[Token]]) -> list[Amount]:
-    """All amounts of money in the order of the text. A heading that names one shop speaks for the lines below it."""
+    """All amounts of money in the order of the text. A heading with one shop applies to the lines below it."""
     amounts: list[Amount] = []
     owner = ""
     table: list[Sequence[Token]] = []
@@ -66,7 +66,7 @@ _CONCLUDES = (
 
 
 def _owner(line: Sequence[Token], before: str) -> tuple[str, str]:
-    """The shop of a line as far as it names none itself, and the shop of the lines below it."""
+    """The shop of a line that names none itself, and the shop of the lines below it."""
     shops = shops_in(line)
     if len(shops) > 1:
         return "", ""
@@ -98,7 +98,7 @@ def _is_compared(tokens: Sequence[Token], at: int) -> bool:
 
 
 def _of_table(rows: Sequence[Sequence[Token]], owner: str) -> Iterator[Amount]:
-    """By columns if the heading names several shops, else by rows; a row that does not fit belongs to nobody."""
+    """By columns if the heading names several shops, else by rows; a row that does not fit has no shop."""
     cells = [_cells(row) for row in rows]
     heading = cells[0] if cells else []
     columns = [shops_in(cell).pop() if len(shops_in(cell)) == 1 else "" for cell in heading]
@@ -130,7 +130,7 @@ def _cells(line: Sequence[Token]) -> list[list[Token]]:
 
 _LOOK_BACK = 9
 _COUNTED = 20
-"""Smaller numbers without a unit count things ("2 obchody")."""
+"""Smaller numbers without a unit are counts ("2 obchody")."""
 _OPENS_TERM = (Kind.NUMBER, Kind.CLOSE, Kind.PERCENT)
 _FROM = word_set("o z ze od než místo oproti proti ne nikoli nikoliv nad pod do přes alespoň aspoň minimálně")
 _BINDS = word_set("má za stojí vyjde vychází na je u v ve s cenou cena kč")
@@ -157,7 +157,7 @@ def _role(line: Sequence[Token], at: int, unreal: bool) -> Role:
 
 
 def _is_operand(line: Sequence[Token], at: int) -> bool:
-    """Whether it belongs to a sum, a comparison of two numbers, a percentage, or is too small for a price."""
+    """Whether it is part of a sum, a comparison of two numbers or a percentage, or is too small for a price."""
     token = line[at]
     before, after = line[max(0, at - 2) : at], line[at + 1 : at + 3]
     if after and after[0].kind is Kind.OPERATOR and not is_dash(line, at + 1):
@@ -171,7 +171,7 @@ def _is_operand(line: Sequence[Token], at: int) -> bool:
 
 
 def is_dash(line: Sequence[Token], at: int) -> bool:
-    """Whether a sign of subtraction only separates: "Obchod A – 6 980 Kč", "1 090 Kč – pardon, …"."""
+    """Whether a minus sign is only a separator: "Obchod A – 6 980 Kč", "1 090 Kč – pardon, …"."""
     if line[at].text != "-":
         return False
     before, after = line[at - 1 : at], line[at + 1 : at + 2]
@@ -181,7 +181,7 @@ def is_dash(line: Sequence[Token], at: int) -> bool:
 
 
 def _role_of_words(line: Sequence[Token], at: int) -> Role:
-    """From the nearest word before `line[at]` that says what an amount is."""
+    """From the nearest word before `line[at]` that describes an amount."""
     between = depth = 0
     bound, named = True, False
     for back in range(at - 1, max(-1, at - 1 - _LOOK_BACK), -1):

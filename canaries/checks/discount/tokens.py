@@ -1,6 +1,6 @@
-"""An answer taken apart: plain text first, then numbers with their units, signs, shops and words, each with its place.
+"""An answer as tokens: plain text first, then numbers with their units, signs, shops and words, each with its position.
 
-The plain text has Markdown emphasis, LaTeX and typographic characters out of the way. One pass each, linear.
+The plain text has no Markdown emphasis, LaTeX or typographic characters. One pass each, linear.
 """
 
 import re
@@ -38,21 +38,21 @@ _REWRITES = {
     "": r"\\(?:begin|end)\{[a-zA-Z*]{1,20}\}(?:\{[|lcr@ ]{0,12}\})?"
     r"|[*`_${}]|\\[()\[\]!{}]|\\[a-zA-Z]{1,20}\*?|[\u200b\u200d\ufe0f\ufeff]",
 }
-"""What stands for some Markdown, LaTeX or typographic character, in the order in which they are tried."""
+"""Replacements for Markdown, LaTeX and typographic characters, in order of application."""
 
 _WRITTEN = list(_REWRITES)
 _REWRITE = re.compile("|".join(f"({pattern})" for pattern in _REWRITES.values()) + r"|[^\W\d_][\u0300-\u036f]")
 
 
 class Plain(NamedTuple):
-    """`text` to read; `original(at)` is the place in the answer of its character `at`."""
+    """`text` to read; `original(at)` is the position in the answer of its character `at`."""
 
     text: str
     starts: list[int]
     offsets: list[int]
 
     def original(self, at: int) -> int:
-        """The place in the answer of `text[at]`."""
+        """The position in the answer of `text[at]`."""
         return at + self.offsets[bisect_right(self.starts, at) - 1]
 
 
@@ -96,7 +96,7 @@ class Kind(StrEnum):
     STOP = "stop"
     """`.`, `!`, `?` or `…` at the end of a sentence."""
     SMUDGE = "smudge"
-    """A number of which a digit cannot be read."""
+    """A number with an unreadable digit."""
     OTHER = "other"
 
 
@@ -107,7 +107,8 @@ CROWNS, PERCENT, FOREIGN = "Kč", "%", "foreign"
 class Token:
     """`text[start:end]` of the plain text.
 
-    `value` and `unit` are a number's; `shop` is the letter of a shop; `ordinal` says that it is named by its place.
+    `value` and `unit` belong to a number; `shop` is the letter of a shop; `ordinal` means that the shop is named by its
+    position.
     """
 
     kind: Kind
@@ -126,7 +127,7 @@ class Token:
 
     @cached_property
     def word(self) -> Word:
-        """What it means as a word; nothing where it is none."""
+        """Its meaning as a word; empty if it is not one."""
         return read_word(self.text) if self.kind is Kind.WORD else Word()
 
     @property

@@ -1,7 +1,7 @@
-"""The Czech words that a comparison of prices is made of, as lemmas: a stem, a paradigm and what it means.
+"""The Czech words of price comparisons as lemmas: a stem, a paradigm and a meaning.
 
-A form is read by its stem and by an ending of the stem's paradigm, with the prefixes of negation (`ne-`) and of the
-superlative (`nej-`) before it, so that a lemma is listed once and every form of it is known.
+A form is matched by its stem and an ending of the stem's paradigm, with the prefixes of negation (`ne-`) and of the
+superlative (`nej-`), so that a lemma is listed once and all its forms are recognized.
 """
 
 import re
@@ -13,12 +13,12 @@ from q36eval.canaries.checks.base import WORDS
 
 
 class Meaning(StrEnum):
-    """What a word says about a shop, a price or a discount."""
+    """The meaning of a word for a shop, a price or a discount."""
 
     GOOD = "good"
     """Cheap, better."""
     BAD = "bad"
-    """Dear, loses, pays too much."""
+    """Expensive, loses, pays too much."""
     BEAT = "beat"
     SAVE = "save"
     LESS = "less"
@@ -31,7 +31,7 @@ class Meaning(StrEnum):
     COST = "cost"
     """Nouns: price, amount, expense."""
     FINAL = "final"
-    """What is left after the discounts: final, remains, comes out at."""
+    """After the discounts: final, remains, comes out at."""
     ORIGINAL = "original"
     DISCOUNT = "discount"
     """Discounts, and their thresholds."""
@@ -51,7 +51,7 @@ class Meaning(StrEnum):
     UNREAL = "unreal"
     IF = "if"
     POINTS = "points"
-    """Here, there, this one: what was named before."""
+    """Here, there, this one: refers to an earlier mention."""
 
 
 def word_set(listed: str) -> frozenset[str]:
@@ -64,7 +64,7 @@ JOINS = word_set("a i ani nebo či")
 
 
 class Word(NamedTuple):
-    """What a form says. `active` is false of a choice that is only described ("koupíte")."""
+    """The meaning of a form. `active` is false for a choice that is only described ("koupíte")."""
 
     meanings: frozenset[Meaning] = frozenset()
     negated: bool = False
@@ -99,14 +99,14 @@ for _meaning, _by_paradigm in WORDS["price_comparisons"].items():
             _STEMS.setdefault(_stem, []).append((Meaning(_meaning), _paradigm))
 _LONGEST_STEM = max(map(len, _STEMS))
 _DESCRIBES = re.compile(r".*(?:[íe]te|íš|eš|í|íme|ujete|uješ|ujeme|uje|neme|nete|ete)")
-"""Endings of a choice that is described, not recommended: the present and future of the second and third person."""
+"""Endings of a described, not recommended choice: the present and future of the second and third person."""
 _ORDERS = re.compile(r".*(?:ěte|jte|ďte|[^íeě]te|jděte|berte)")
 _NOT_NEGATED = word_set("nej nejen než nebo nechat neboť neb nech necháte nechám nová nové novou nové")
 
 
 @lru_cache(maxsize=4096)
 def read_word(form: str) -> Word:
-    """What a form of any lemma says; nothing where none has it."""
+    """The meaning of a form of any lemma; empty if none has it."""
     small = form.lower()
     if len(small) > 32:
         return Word()
@@ -128,7 +128,7 @@ def read_word(form: str) -> Word:
 
 
 _DENIED_VERB = re.compile(r"ne(?!j|bo|ch|b$)\w{1,18}(?:[íáe]te|[íáe]me|[ujnšž]e|[íá]|ají|ejí|l[aoiy]?|n[oay])")
-"""A verb or participle that is denied, whatever it means."""
+"""A negated verb or participle of any meaning."""
 
 
 def _plain_form(form: str) -> Word:

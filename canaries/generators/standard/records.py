@@ -1,4 +1,4 @@
-"""JSON objects whose values stand in the prompt, and values of one record among others in a long text."""
+"""JSON objects whose values are in the prompt, and values of one record among others in a long text."""
 
 import json
 import random
@@ -16,7 +16,7 @@ Object = dict[str, Any]
 
 
 def _object(kind: str, prompt: str, value: Object, shown: Sequence[tuple[str, Object]] = ()) -> ChatExample:
-    """A prompt that wants "the JSON object only" leaves open whether it may stand in a fence."""
+    """A prompt for "the JSON object only" does not decide whether a fence is allowed."""
     key = f"{kind}:{canonical_json(value, ascii_only=False)}"
     turns = [(text, json.dumps(one, ensure_ascii=False)) for text, one in shown]
     return demonstrated(key, turns, prompt, json.dumps(value, ensure_ascii=False), {"object": value, "fence": True})
@@ -33,7 +33,7 @@ def _lines(value: Object) -> str:
 
 
 def flat_lines(rng: random.Random) -> ChatExample:
-    """Two to four lines of a key and a value, after other values of the same keys that were answered."""
+    """Two to four lines of a key and a value, after answered examples with the same keys."""
     words = WORDS["flat"]
     keys = rng.sample(list(words["keys"]), 2 + int(rng.random() * 3))
     other, value = ({key: KINDS[words["keys"][key]](rng) for key in keys} for _ in range(2))
@@ -42,7 +42,7 @@ def flat_lines(rng: random.Random) -> ChatExample:
 
 
 def plain_pairs(rng: random.Random) -> ChatExample:
-    """Three keys with values as JSON writes them, and no earlier answer that shows where an answer ends."""
+    """Three keys with values in JSON notation, and no earlier answer that shows the end of an answer."""
     words = WORDS["flat"]
     value = {key: KINDS[words["keys"][key]](rng) for key in rng.sample(words["plain_keys"], 3)}
     pairs = "\n".join(f"{key} = {json.dumps(each)}" for key, each in value.items())
@@ -60,14 +60,14 @@ def _order(rng: random.Random, count: int) -> tuple[str, Object]:
 
 
 def nested_order(rng: random.Random) -> ChatExample:
-    """An order: an object within, and a list of objects; after another one that was answered."""
+    """An order: a nested object, and a list of objects; after an answered example."""
     count = 1 + int(rng.random() * 3)
     shown, (prompt, value) = _order(rng, count), _order(rng, count)
     return _object("nested_order", prompt, value, [shown])
 
 
 def typed_record(rng: random.Random) -> ChatExample:
-    """Types that are easily lost: digits that are text, numbers, null, lists; after others that were answered."""
+    """Types that are easily lost: digits that are text, numbers, null, lists; after answered examples."""
     words = WORDS["typed"]
     keys = rng.sample(list(words["keys"]), 3 + int(rng.random() * 2))
     other, value = ({key: KINDS[words["keys"][key][1]](rng) for key in keys} for _ in range(2))

@@ -9,7 +9,7 @@ from q36eval.examples import ChatExample
 
 
 def named_member(rng: random.Random) -> ChatExample:
-    """The member of a closed list that a sentence names, after two others of the list that were answered."""
+    """The member of a closed list that a sentence names, after two answered examples."""
     words = WORDS["choice"]
     listed = pick(rng, words["lists"])
     options = rng.sample(listed["members"], 4)
@@ -22,7 +22,7 @@ def named_member(rng: random.Random) -> ChatExample:
 
 
 def stated_order(rng: random.Random) -> ChatExample:
-    """Two to four words brought into a stated order, which runs either way, after others that were answered."""
+    """Two to four words brought into a stated order, in either direction, after answered examples."""
     words = WORDS["order"]
     listed = pick(rng, words["lists"])
     stated = listed if rng.random() < 0.5 else listed[::-1]
