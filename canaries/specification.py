@@ -215,8 +215,7 @@ def check_messages(messages: list[dict[str, Any]]) -> None:
 
 
 def _check_order(roles: list[str]) -> None:
-    """Orders that Qwen's templates refuse, even if the sandbox's may render them: a late system message, no
-    question."""
+    """Orders that Qwen's templates refuse, though the sandbox's may render them: a late system message, no question."""
     if "system" in roles[1:]:
         late = roles.index("system", 1) + 1
         raise ValueError(f"message {late} is a system message; Qwen's templates take one only as the first")

@@ -1,4 +1,4 @@
-"""What was measured, kept: runs, measurements, items, blessings, waivers and signatures."""
+"""The stored measurements: runs, measurements, items, blessings, waivers and signatures."""
 
 from q36eval.history.records import (
     WATCHED,

@@ -1,4 +1,4 @@
-"""How the database is opened: what names it, who may wait for whom, and that it stays the one that was opened."""
+"""Opening the database: its name, waiting for locks, and the check that the file stays the same."""
 
 import os
 import re
@@ -21,13 +21,13 @@ from q36eval.history._migration import migrate, refuse_other
 from q36eval.interrupts import stop_if_told
 
 PATIENCE_SECONDS = 30.0
-"""For so long another process's lock is waited for without a word."""
+"""The silent waiting time for another process's lock."""
 
 MOMENT_SECONDS = 0.5
-"""For so long SQLite waits by itself: it hears no signal meanwhile."""
+"""The time SQLite waits itself: it reacts to no signal meanwhile."""
 
 WAIT_SECONDS = 600.0
-"""For so long a lock is waited for in all: a person's backup or VACUUM of a large file takes minutes, a gate hours."""
+"""The total waiting time for a lock: a person's backup or VACUUM of a large file takes minutes, a gate hours."""
 
 WRITE: dict[str, Any] = {"sqlite_begin": "BEGIN IMMEDIATE"}
 """Execution options of a writing connection: it waits for its turn at the start, so it never loses it half way."""
@@ -52,11 +52,11 @@ REMEDIES = {
     "no such table": CHANGED,
     "has no column named": CHANGED,
 }
-"""What a person can do, by words of the database's message."""
+"""Remedies for a person, by words of the database's message."""
 
 
 def sentence_of(error: Exception) -> str:
-    """The database's own words in one line, and what to do."""
+    """The database's own words in one line, and the remedy."""
     origin = error.orig if isinstance(error, DatabaseError) else error
     words = " ".join(line.strip() for line in str(origin).splitlines() if line.strip()).rstrip(".")
     remedy = next((remedy for word, remedy in REMEDIES.items() if word in words), None)
@@ -71,11 +71,11 @@ def shown(url: URL) -> str:
 
 
 def open_engine(path_or_url: Path | str, *, upgrade: bool = True) -> Engine:
-    """An engine on a database of HEAD, to which it is migrated, or where that is not wanted must have been.
+    """An engine on a database of schema HEAD; an older one is migrated, or refused without `upgrade`.
 
     Raises:
-        UsageError: it is no database of ours, cannot be opened or reached, was written by a newer version, or would
-            have to be changed first.
+        UsageError: it is not our database, cannot be opened or reached, was written by a newer version, or would have
+            to be changed first.
     """
     url = _url(path_or_url)
     of_server = url.get_backend_name() == "postgresql"
@@ -83,7 +83,7 @@ def open_engine(path_or_url: Path | str, *, upgrade: bool = True) -> Engine:
         raise UsageError("history-missing", f"There is no history {shown(url)}, and this command may not create one.")
     engine = _postgresql(url, upgrade) if of_server else _sqlite(url, upgrade)
     try:
-        # in this order: a file that is refused stays as it was
+        # in this order: a refused file stays unchanged
         if not upgrade:
             refuse_other(engine, shown(url))
         else:
@@ -135,7 +135,7 @@ FORMS = (
 
 
 ALIVE = {"keepalives_idle": 30, "keepalives_interval": 10, "keepalives_count": 3, "tcp_user_timeout": 60_000}
-"""How soon a server that went away without a word is noticed: s, s, number, ms."""
+"""How soon the loss of a silent server is detected: s, s, number, ms."""
 
 
 def _postgresql(url: URL, writing: bool) -> Engine:
@@ -143,7 +143,7 @@ def _postgresql(url: URL, writing: bool) -> Engine:
 
     if find_spec("psycopg") is None:
         raise UsageError("package-missing", INSTALL)
-    # a connection that the server closed meanwhile is made anew before it is used
+    # a connection closed by the server is reopened before use
     options = [str(url.query.get("options", "")), f"-c lock_timeout={int(1000 * WAIT_SECONDS)}"]
     options += [] if writing else ["-c default_transaction_read_only=on"]
     arguments = {"connect_timeout": int(PATIENCE_SECONDS), **ALIVE, "options": " ".join(options)}
@@ -164,7 +164,7 @@ def _sqlite(url: URL, writing: bool) -> Engine:
             os.close(os.open(file, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666))
 
     def connect() -> sqlite3.Connection:
-        """A file that is gone is not made anew."""
+        """A deleted file is not created again."""
         address = f"file:{quote(str(file.absolute()))}?mode=rw"
         return sqlite3.connect(address, uri=True, timeout=PATIENCE_SECONDS, check_same_thread=False)
 
@@ -188,13 +188,13 @@ def _configuring(writing: bool) -> Callable[..., None]:
 
 
 def _begin(connection: Connection) -> None:
-    """Begin a transaction; a writing one waits for its turn, says so once where that takes long, and can be stopped."""
+    """Begin a transaction; a writing one waits for its turn, reports a long wait once, and can be stopped."""
     statement = connection.get_execution_options().get("sqlite_begin")
     if statement is None:
         connection.exec_driver_sql("BEGIN")
         return
     begun, said = time.monotonic(), False
-    _set_busy_timeout(connection, MOMENT_SECONDS)  # nothing else is heard meanwhile
+    _set_busy_timeout(connection, MOMENT_SECONDS)  # no signal is handled meanwhile
     try:
         while True:
             try:
@@ -216,7 +216,7 @@ def _set_busy_timeout(connection: Connection, seconds: float) -> None:
 
 
 def _say_waiting(name: str) -> None:
-    """One sentence for whoever looks on; a stream that is closed takes nothing from the wait."""
+    """One sentence for the user; a closed stream does not affect the wait."""
     with suppress(OSError, ValueError):
         print(
             f"q36eval: another process holds the history {name}; waiting for it, {WAIT_SECONDS:,.0f} s at most.",
@@ -235,10 +235,10 @@ def _number(file: Path) -> tuple[int, int]:
 
 
 def check_file(engine: Engine) -> None:
-    """Notice before anything is written that the file is not the one that was opened.
+    """Check before a write that the file is the one that was opened.
 
     Raises:
-        StorageError: it was deleted, or another took its place.
+        StorageError: it was deleted or replaced.
     """
     if engine not in _FILES:
         return

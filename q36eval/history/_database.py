@@ -1,4 +1,4 @@
-"""The database, an SQLite file or PostgreSQL: how it is read and written (how it is opened: `_connection`)."""
+"""The database, an SQLite file or PostgreSQL: reading and writing (for opening see `_connection`)."""
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -26,34 +26,34 @@ class Connected:
 
     @classmethod
     def open(cls, path_or_url: Path | str, *, upgrade: bool = True) -> Self:
-        """Open (or make) an SQLite file, or a PostgreSQL database, and bring it to the newest schema.
+        """Open (or create) an SQLite file, or a PostgreSQL database, and migrate it to the newest schema.
 
         `path_or_url` is a file, `sqlite:///FILE` or `postgresql://USER@HOST/DATABASE`. Without `upgrade` one of another
-        schema is refused, and left as it is.
+        schema is refused and stays unchanged.
 
         Raises:
-            UsageError: not a database of ours, one written by a newer version, one that cannot be reached, or one that
-                would have to be changed first.
+            UsageError: not our database, one written by a newer version, one that cannot be reached, or one that would
+                have to be changed first.
         """
         return cls(open_engine(path_or_url, upgrade=upgrade))
 
     @property
     def name(self) -> str:
-        """The file or the URL, as it may be shown: without a password."""
+        """The file or the URL for display: without a password."""
         return shown(self._engine.url)
 
     def close(self) -> None:
-        """Give all connections back."""
+        """Close all connections."""
         self._engine.dispose()
 
     def check_writable(self) -> None:
-        """Refuse now what could not be written later, after hours of measuring.
+        """Detect an unwritable database now, not after hours of measuring.
 
         Raises:
             UsageError: the database is read-only, or its disk is full.
         """
         try:
-            with self._write() as connection:  # a lock alone is granted on a read-only file too
+            with self._write() as connection:  # a lock alone is granted on a read-only file, too
                 connection.exec_driver_sql("UPDATE alembic_version SET version_num = version_num")
         except StorageError as error:
             raise UsageError(error.code, str(error)) from error
@@ -79,10 +79,10 @@ class Connected:
 
     @contextmanager
     def _whole(self) -> Iterator[None]:
-        """What is read in here was written whole.
+        """Turns errors of incomplete rows read in the block into a usage error.
 
         Raises:
-            UsageError: a row holds no JSON where it should.
+            UsageError: a row has no valid JSON where required.
         """
         try:
             yield
@@ -92,11 +92,7 @@ class Connected:
             ) from error
 
     def give_back_room(self) -> None:
-        """Make an SQLite file as small as what is in it; a server does so by itself.
-
-        Raises:
-            StorageError: another process uses it, or there is no room for a copy; the file keeps its size.
-        """
+        """Shrink an SQLite file to its content; a server does so automatically."""
         if self._engine.dialect.name != "sqlite":
             return
         raw = self._engine.raw_connection()
@@ -109,7 +105,7 @@ class Connected:
 
 
 def upserting(connection: Connection) -> Upserting:
-    """The INSERT of this database that knows ON CONFLICT."""
+    """The INSERT of this database that supports ON CONFLICT."""
     return postgresql.insert if connection.dialect.name == "postgresql" else sqlite.insert
 
 

@@ -23,10 +23,10 @@ MIGRATING = 0x71336D67
 
 
 def migrate(engine: Engine, name: str, write: dict[str, Any]) -> None:
-    """Bring the database to HEAD; `name` is how it is called to a person, `write` the options of a writing connection.
+    """Migrate the database to HEAD; `name` is its displayed name, `write` the options of a writing connection.
 
     Raises:
-        UsageError: it is not ours, or of a schema that cannot be upgraded.
+        UsageError: it is not ours, or has a schema that cannot be upgraded.
         StorageError: there is no room for its copy.
     """
     if version_of(engine) == HEAD:
@@ -50,17 +50,17 @@ def migrate(engine: Engine, name: str, write: dict[str, Any]) -> None:
 
 
 def _upgrade(connection: Connection) -> None:
-    """From 0013: a run says what remains, and a branch can be archived."""
+    """From 0013: a run stores its remaining work, and a branch can be archived."""
     archivings.create(connection)
     connection.exec_driver_sql("ALTER TABLE run_progress ADD COLUMN remaining TEXT NOT NULL DEFAULT ''")
     connection.execute(update(schema).values(version_num=HEAD))
 
 
 def refuse_other(engine: Engine, name: str) -> None:
-    """Refuse a database that would first have to be changed.
+    """Refuse a database that would have to be changed first.
 
     Raises:
-        UsageError: it is not of HEAD.
+        UsageError: it is not of schema HEAD.
     """
     version = version_of(engine)
     if version is None:
@@ -86,7 +86,7 @@ def _version(connection: Connection) -> str | None:
 
 
 def _refuse_unknown(name: str, version: str) -> None:
-    """Refuse a schema version for which there is no way to HEAD."""
+    """Refuse a schema version without an upgrade to HEAD."""
     if version == PREVIOUS:
         return
     if version > HEAD:
@@ -104,7 +104,7 @@ def _refuse_unknown(name: str, version: str) -> None:
 
 
 def _keep_copy(file: str) -> None:
-    """The database as it is, beside it; a copy from an earlier attempt is replaced."""
+    """Copy the unchanged database next to it; a copy from an earlier attempt is replaced."""
     copy = Path(f"{file}.before-{HEAD}")
     try:
         with closing(sqlite3.connect(file)) as source, closing(sqlite3.connect(copy)) as target:

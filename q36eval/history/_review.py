@@ -1,4 +1,4 @@
-"""What reviewers wrote: blessings, waivers, signatures, and the decisions that theirs replaced."""
+"""Reviewers' records: blessings, waivers, signatures, and the decisions that replaced others."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -15,7 +15,7 @@ from q36eval.history.records import Archiving, Blessing, BranchKey, Decision, Ru
 from q36eval.records import branch_title
 
 CLOCKS_APART = timedelta(minutes=5)
-"""By how much the clocks of two machines may differ; what is dated later than that is in the future."""
+"""The allowed difference of two machines' clocks; a later date is in the future."""
 
 WAIVING = 0x71336C67
 """Advisory lock of PostgreSQL: one transaction at a time adds a waiver. SQLite has one writer anyway."""
@@ -44,10 +44,10 @@ class Review(Runs):
         return Blessing(run_id=run.id, family=run.family, branch=run.branch, owner=owner, reason=reason, at=now)
 
     def revoke_blessing(self, run_id: str, by: str, reason: str) -> list[Blessing]:
-        """Take back all blessings of a run that are in force; they stay on record. Returns them as they are now.
+        """Revoke all blessings of a run that are in force; they stay on record. Returns their new state.
 
         Raises:
-            UsageError: the run has no blessing in force, or nobody or no reason is named.
+            UsageError: the run has no blessing in force, or the person or the reason is missing.
         """
         _check_written("A revocation", by, reason)
         columns = tables.blessings.c
@@ -69,7 +69,7 @@ class Review(Runs):
         return self._blessings(*wanted)
 
     def blessings_of_run(self, run_id: str) -> list[Blessing]:
-        """Every blessing of a run, also the revoked ones, oldest first."""
+        """Every blessing of a run, including revoked ones, oldest first."""
         return self._blessings(tables.blessings.c.run_id == run_id)[::-1]
 
     def _blessings(self, *wanted: Any) -> list[Blessing]:
@@ -84,10 +84,10 @@ class Review(Runs):
         return [Blessing.model_validate({name: row[name] for name in Blessing.model_fields}) for row in rows]
 
     def archive(self, family: str, branch: str, owner: str, reason: str, *, archived: bool = True) -> None:
-        """Take a branch off the list of release candidates, or put it back; verdicts and what may ship stay.
+        """Remove a branch from the list of release candidates, or restore it; verdicts and approvals stay.
 
         Raises:
-            UsageError: it is so already, or owner or reason is blank.
+            UsageError: it already has that state, or owner or reason is blank.
         """
         _check_written("Archiving a branch", owner, reason)
         if ((family, branch) in self.archived()) is archived:
@@ -118,8 +118,8 @@ class Review(Runs):
         """Write a waiver for one branch; returns its number.
 
         Raises:
-            UsageError: owner or reason is blank, or one of the same scope stands until that day or later: whoever
-                clicks twice, or beside a colleague, writes one.
+            UsageError: owner or reason is blank, or one of the same scope exists until that day or later: a double
+                click, or two colleagues, write only one.
         """
         _check_written("a waiver", waiver.owner, waiver.reason)
         now = timestamp(datetime.now(UTC))
@@ -143,7 +143,7 @@ class Review(Runs):
         return int(number[0])
 
     def revoke_waiver(self, number: int, by: str | None = None) -> WaiverRecord:
-        """Take a waiver back; it stays on record, with who took it back.
+        """Revoke a waiver; it stays on record, with the person who revoked it.
 
         Raises:
             UsageError: there is no such waiver in force.
@@ -157,7 +157,7 @@ class Review(Runs):
         return next(record for record in self.waiver_records() if record.number == number)
 
     def waivers(self, family: str, branch: str) -> dict[int, Waiver]:
-        """Waivers of a branch that stand, by number. Whether one has expired is the gate's to say."""
+        """Waivers of a branch that are not revoked, by number. The gate decides whether one has expired."""
         records = self.waiver_records(family, branch)
         return {record.number: record.waiver for record in records if record.revoked is None}
 
@@ -188,21 +188,21 @@ class Review(Runs):
             columns.report_sha256 == sign_off.report_sha256,
         )
         with self._write() as connection:
-            # whoever signs the same run waits here, so that nobody signs twice
+            # concurrent signers of the same run wait here, so that nobody signs twice
             connection.execute(select(tables.runs.c.id).where(tables.runs.c.id == run_id).with_for_update())
             if connection.execute(same).first() is not None:
                 raise UsageError("sign-off-exists", f"{sign_off.owner} has already signed this report of run {run_id}.")
             connection.execute(insert(tables.sign_offs).values(**row))
 
     def sign_offs(self, run_id: str) -> list[SignOff]:
-        """The signatures under a run, oldest first, whichever of its reports they are of."""
+        """The signatures under a run, oldest first, for any of its reports."""
         columns = tables.sign_offs.c
         query = select(tables.sign_offs).where(columns.run_id == run_id).order_by(columns.id)
         rows = [dict(row._mapping) for row in self._read(query)]
         return [SignOff.model_validate({name: row[name] for name in SignOff.model_fields}) for row in rows]
 
     def decide_again(self, run_id: str, report: GateReport, circumstances: Circumstances) -> RunRecord:
-        """Give a finished run a new decision over the same evidence; the one it had is kept beside it.
+        """Give a finished run a new decision on the same evidence; the earlier decision is kept.
 
         Raises:
             UsageError: no such run, or it was never decided.
@@ -250,10 +250,10 @@ def _check_written(what: str, owner: str, reason: str) -> None:
 
 
 def check_not_future(what: str, at: datetime) -> None:
-    """Refuse a date that has not come, but for what clocks may differ.
+    """Refuse a future date, allowing for clock differences.
 
     Raises:
-        UsageError: it has not.
+        UsageError: it is in the future.
     """
     now = datetime.now(UTC)
     if at > now + CLOCKS_APART:

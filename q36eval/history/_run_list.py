@@ -1,6 +1,6 @@
-"""Many runs at once: lists, branches, series over time, and what they refer to.
+"""Many runs at once: lists, branches, series over time, and their references.
 
-What only one run's own page needs is not read.
+Data for one run's own page is not read.
 """
 
 import hashlib
@@ -34,11 +34,11 @@ from q36eval.records import DeploymentIdentity, Direction, Interval, ProbeName, 
 
 LINE = [tables.runs.c[name] for name in RunSummary.model_fields if name != "policy"]
 LINE.append(tables.runs.c.policy_name.label("policy"))  # type: ignore[arg-type]  # a label stands for its column
-"""What a line shows; each is a column of its own."""
+"""The columns of a line."""
 
 PROBES = {probe.value: probe for probe in ProbeName}
 DIRECTIONS = {direction.value: direction for direction in Direction}
-"""A dictionary answers in a tenth of an enumeration's time, and a series asks thousands of times."""
+"""A dictionary is ten times as fast as an enumeration, and a series needs thousands of lookups."""
 
 
 class Listing(Connected):
@@ -126,8 +126,8 @@ class Listing(Connected):
             return list(_known_runs(connection, branch, family).values())
 
     def gates_of(self, checkpoint_sha256: str) -> list[RunRecord]:
-        """Every gate of that checkpoint, whatever it was called, oldest first: those with a verdict, and those with
-        answers that have none yet. They come without their reports.
+        """Every gate of that checkpoint under any name, oldest first: those with a verdict, and those with answers but
+        no verdict yet. Reports are not included.
         """
         runs = tables.runs.c
         answered = exists().where(tables.items.c.run == runs.number).correlate(tables.runs)
@@ -165,10 +165,9 @@ class Listing(Connected):
         return {row.run_id for row in self._read(query)}
 
     def fingerprints(self, family: str | None = None, branch: str | None = None) -> dict[BranchKey, str]:
-        """By family and branch: SHA-256 of which finished runs there are, their verdicts and reports, and the blessing
-        in force.
+        """By family and branch: SHA-256 over its finished runs, their verdicts and reports, and the blessing in force.
 
-        Whatever is read over a branch's finished runs stays the same while this does.
+        While it is unchanged, any data read over a branch's finished runs is unchanged.
         """
         runs, texts, blessings = tables.runs.c, tables.texts.c, tables.blessings.c
         wanted = _matching(RunFilter(family=family, branch=branch))
@@ -189,7 +188,7 @@ class Listing(Connected):
         digests = {(row.family, row.branch): hashlib.sha256() for row in rows}
         for row in sorted(rows, key=lambda row: row.id):
             report = b"" if row.sha256 is None else bytes(row.sha256)
-            # written so that no two states read alike, whatever an imported run is called
+            # unambiguous, whatever an imported run's name
             digests[row.family, row.branch].update(f"{(row.id, row.verdict, report)!r}\n".encode())
         for key, hashed in digests.items():
             hashed.update(f"blessed {blessed.get(key)!r}".encode())
@@ -200,7 +199,7 @@ def _newest_of_each(wanted: ColumnElement[bool]) -> Select[Any]:
     """The newest run of each branch among the wanted ones, and how many there are."""
     runs = tables.runs.c
     each = (runs.family, runs.branch)
-    # the index on these three answers it alone: no run is read but the newest
+    # an index on these three is enough: only the newest runs are read
     last = (
         select(*each, func.max(runs.started).label("started"), func.count().label("runs"))
         .where(wanted)
@@ -227,7 +226,7 @@ def _newest_verdicts() -> Select[Any]:
 
 
 def _runs_in_full_lines(connection: Connection, ids: Collection[str]) -> list[Any]:
-    """The lines of these runs, with the numbers of the texts that say by what and of what they are."""
+    """The lines of these runs, with the numbers of their texts."""
     columns = tables.runs.c
     numbers = (columns.identity, columns.reference_identity, columns.provenance)
     query = select(*LINE, columns.policy.label("policy_text"), *numbers)

@@ -1,4 +1,4 @@
-"""The runs: begun, changed, finished and found again; how far one is, and what happened to it."""
+"""The runs: begun, changed, finished and found; their progress and events."""
 
 import secrets
 from collections.abc import Collection, Mapping, Sequence
@@ -19,7 +19,7 @@ from q36eval.history.records import WATCHED, EventKind, RunEvent, RunProgress, R
 from q36eval.records import DeploymentIdentity
 
 MOST_NAMED = 20
-"""Runs that the beginning of an id names, in one sentence."""
+"""The maximum of runs listed for an ambiguous id prefix."""
 
 
 class Runs(Connected):
@@ -59,10 +59,10 @@ class Runs(Connected):
     ) -> RunRecord:
         """Close a run with its report (None for a run that only measured); returns it as stored.
 
-        What is finished stays: interrupting it then (a Ctrl-C that came too late) changes nothing.
+        A finished run stays finished: interrupting it later (a late Ctrl-C) changes nothing.
 
         Raises:
-            UsageError: no such run, or it is to be finished a second time.
+            UsageError: no such run, or it is already finished.
         """
         values = {"state": state.value, "finished": timestamp(datetime.now(UTC)), **of_report(report)}
         with self._write() as connection:
@@ -87,7 +87,7 @@ class Runs(Connected):
         timings: Mapping[str, float] | None = None,
         provenance: Mapping[str, Any] | None = None,
     ) -> RunRecord:
-        """Add what only became known after the start, or reopen a run to resume it; None leaves a field as it is."""
+        """Add facts known only after the start, or reopen a run to resume it; None leaves a field unchanged."""
         given = {
             "identity": identity,
             "reference_identity": reference_identity,
@@ -116,10 +116,10 @@ class Runs(Connected):
             connection.execute(delete(tables.runs).where(tables.runs.c.number == number))
 
     def get_run(self, reference: str) -> RunRecord:
-        """A run by its id, by a prefix that only one run has, or the `latest` gate.
+        """A run by its id, by a unique prefix, or the `latest` gate.
 
         Raises:
-            UsageError: no such run, or several; the sentence lists what there is.
+            UsageError: no such run, or several; the message lists candidates.
         """
         columns = tables.runs.c
         query = select(tables.runs).order_by(columns.started.desc(), columns.id.desc())
@@ -147,23 +147,19 @@ class Runs(Connected):
         return bool(self._read(select(tables.runs.c.number).where(tables.runs.c.id == run_id)))
 
     def set_progress(self, progress: RunProgress) -> None:
-        """Say how far a run is; what was said before is replaced."""
+        """Store a run's progress, replacing the earlier one."""
         row = {**progress.model_dump(mode="json"), "at": timestamp(progress.at)}
         with self._write() as connection:
             upsert(connection, tables.run_progress, row)
 
     def progress(self, run_id: str) -> RunProgress | None:
-        """What a run last said of how far it is; None where it never did."""
+        """A run's last progress; None without one."""
         columns = tables.run_progress.c
         rows = self._read(select(tables.run_progress).where(columns.run_id == run_id))
         return RunProgress.model_validate(dict(rows[0]._mapping)) if rows else None
 
     def add_event(self, run_id: str, kind: EventKind | str, message: str, at: datetime | None = None) -> None:
-        """Write down what happened to a run, now or `at` a known moment.
-
-        Raises:
-            ValueError: no such kind.
-        """
+        """Record an event of a run, now or `at` a known moment."""
         row = {
             "run_id": run_id,
             "at": timestamp(at or datetime.now(UTC)),
@@ -212,7 +208,7 @@ def number_of(connection: Connection, run_id: str) -> int:
 
 
 def _locked(connection: Connection, run_id: str) -> tuple[int, str]:
-    """A run's number and state, which nobody else changes before this transaction ends."""
+    """A run's number and state, locked until this transaction ends."""
     columns = tables.runs.c
     row = connection.execute(
         select(columns.number, columns.state).where(columns.id == run_id).with_for_update()
@@ -230,14 +226,14 @@ def set_report(connection: Connection, number: int, report: GateReport | None, v
 
 
 def run_texts(values: Mapping[str, Any]) -> dict[str, str | None]:
-    """Of a run's fields those that are kept as texts, by column."""
+    """The fields of a run that are stored as texts, by column."""
     return {
         name: None if values[name] is None else json_text(values[name]) for name in tables.RUN_TEXTS if name in values
     }
 
 
 def of_report(report: GateReport | None) -> dict[str, Any]:
-    """What a list shows of a report."""
+    """A report's columns in a list."""
     return {
         "verdict": None if report is None else report.verdict.value,
         "lanes": None if report is None else {lane.lane.value: lane.verdict.value for lane in report.lanes},
@@ -248,7 +244,7 @@ def of_report(report: GateReport | None) -> dict[str, Any]:
 
 
 def of_identity(identity: DeploymentIdentity | None) -> dict[str, Any]:
-    """What a list shows of the branch's identity."""
+    """The columns of the branch's identity in a list."""
     return {
         "checkpoint_sha256": None if identity is None else identity.checkpoint_sha256,
         "engine_version": None if identity is None else identity.engine_version,
@@ -259,7 +255,7 @@ def runs_of(connection: Connection, rows: Sequence[Any], without: Collection[str
     """Rows as runs, `without` some of their texts.
 
     Raises:
-        UsageError: one says what this version does not know: a newer one wrote it, or somebody changed it.
+        UsageError: a row has content unknown to this version: a newer one wrote it, or somebody changed it.
     """
     parts = [name for name in tables.RUN_TEXTS if name not in without]
     texts = texts_of(connection, (getattr(row, name) for row in rows for name in parts))

@@ -1,9 +1,8 @@
-"""The tables of the newest schema; how they are changed stands in `_migration`.
+"""The tables of the newest schema; `_migration` describes how to change them.
 
-What is long or the same in many runs (a question, an answer, clusters, a policy, an identity, a report) is a text of
-its own, kept once by its content; rows of runs, measurements and items hold numbers and references. References to texts
-are no foreign keys: nothing but `remove_unused_texts` takes a text away, and a key would make that search every table
-anew for every text.
+Content that is long or shared by many runs (a question, an answer, clusters, a policy, an identity, a report) is a text
+stored once by its content; rows of runs, measurements and items hold numbers and references. References to texts are
+not foreign keys: only `remove_unused_texts` removes a text, and a key would make it search every table for every text.
 """
 
 import math
@@ -37,7 +36,7 @@ BigNumber = BigInteger().with_variant(Integer, "sqlite")
 
 
 class Words(TypeDecorator[str]):
-    """Free text of which each character can be kept by every database: NUL and half surrogates are shown instead."""
+    """Free text in a form that every database can store: NUL and half surrogates are escaped."""
 
     impl = Text
     cache_ok = True
@@ -53,12 +52,12 @@ def _of_run() -> Column[Any]:
 
 
 def _filled(kind: Any, *names: str) -> list[Column[Any]]:
-    """Columns of that type, of which no row lacks the value."""
+    """Required columns of that type."""
     return [Column(name, kind, nullable=False) for name in names]
 
 
 FIGURES = ("value", "reference_value", "effect", "lower", "upper")
-"""The columns of measurements of which `not_finite` says what SQLite cannot."""
+"""The columns of measurements whose values `not_finite` describes if SQLite cannot store them."""
 
 schema = Table("alembic_version", metadata, Column("version_num", String(32), primary_key=True))
 """One row: the version of the schema. The table has the name that older versions gave it."""
@@ -85,7 +84,7 @@ runs = Table(
     Column("lanes", JSON(none_as_null=True)),
     *_filled(Boolean, "waived", "awaiting_sign_off"),
     Column("exit_code", Integer),
-    # when it came in from another history; of one that was made here none
+    # the time of import from another history; empty for a local run
     Column("imported", String),
     Column("checkpoint_sha256", String),
     Column("engine_version", String),
@@ -138,7 +137,7 @@ measurements = Table(
     Column("metric", ForeignKey("metrics.id"), primary_key=True),
     Column("position", Integer, nullable=False),
     Column("reading", ForeignKey("readings.id"), nullable=False),
-    # SQLite turns NaN into NULL, and -0.0 into 0.0: `not_finite` says of these five what they are, where one is such
+    # SQLite turns NaN into NULL, and -0.0 into 0.0: `not_finite` describes these values of the five columns
     *(Column(name, Float) for name in FIGURES),
     *_filled(Integer, "scored", "errored"),
     Column("note", Words, nullable=False),

@@ -1,4 +1,4 @@
-"""What many rows refer to, kept once: texts by their content, compressed, and names by their columns.
+"""Shared content, stored once: texts by their content, compressed, and names by their columns.
 
 The same question, answer or policy of a thousand runs is one row.
 """
@@ -23,10 +23,10 @@ Key = tuple[Any, ...]
 """The values of the unique columns by which a row is known."""
 
 PLAIN, DEFLATED = b"\0", b"\1"
-"""The first byte of kept data says how the rest is to be read."""
+"""The first byte of stored data, which defines the format of the rest."""
 
 KEEPERS = 0x71336B65
-"""Advisory lock of PostgreSQL: shared by those who keep texts, exclusive to who removes unused ones."""
+"""Advisory lock of PostgreSQL: shared by writers of texts, exclusive for removing unused ones."""
 
 DICTIONARY = (
     b'"thresholds":[,"above":[[,"schedule":{"largest":1,"blocks":[,"bounds":[-1.0,1.0],"strata":null,"tail":null,'
@@ -38,12 +38,12 @@ DICTIONARY = (
     b'{"score":0.0,"text":"","error":null,"detail":{}}}'
     b'{"score":1.0,"text":"","error":null,"detail":{"failures":[],"finish_reason":"stop"}}}'
 )
-"""What most of our texts are made of, known to both sides beforehand: half of a short text need not be kept. It must
-never change; another one needs another first byte."""
+"""A compression dictionary of common text: half of a short text need not be stored. It must never change; another one
+needs another first byte."""
 
 
 def packed(text: str) -> bytes:
-    """A text as it is kept."""
+    """A text in its stored form."""
     raw = text.encode()
     deflate = zlib.compressobj(9, zdict=DICTIONARY)
     small = deflate.compress(raw) + deflate.flush()
@@ -51,7 +51,7 @@ def packed(text: str) -> bytes:
 
 
 def unpacked(data: bytes) -> str:
-    """The text that was kept.
+    """The stored text.
 
     Raises:
         UsageError: it is damaged, or a newer version wrote it.
@@ -71,7 +71,7 @@ def unpacked(data: bytes) -> str:
 
 
 def digest(text: str) -> bytes:
-    """By what a text is found again."""
+    """The key for finding a text."""
     return hashlib.sha256(text.encode()).digest()
 
 
@@ -88,12 +88,12 @@ def json_values(record: BaseModel) -> Any:
 
 
 def keep(connection: Connection, texts: Collection[str]) -> dict[str, int]:
-    """Numbers of texts, which are written where they are not there yet."""
+    """Numbers of texts; new ones are written."""
     if connection.dialect.name == "postgresql":
         connection.execute(select(func.pg_advisory_xact_lock_shared(KEEPERS)))
     by_digest = {digest(text): text for text in texts}
     numbers = _numbers(connection, list(by_digest))
-    # in one order in every process, so that two that write the same texts never wait for each other in a circle
+    # in one order in every process, so that two writers of the same texts never deadlock
     missing = sorted(by_digest.keys() - numbers.keys())
     if missing:
         rows = [{"sha256": sha256, "data": packed(by_digest[sha256])} for sha256 in missing]
@@ -143,7 +143,7 @@ def text_value(texts: Mapping[int, str], number: int | None, what: str) -> Any:
 
 
 def unreadable(what: str, error: ValidationError) -> UsageError:
-    """The refusal of a row that says what this version does not know."""
+    """The refusal of a row with content unknown to this version."""
     first = error.errors()[0]
     where = ".".join(map(str, first["loc"])) or "its beginning"
     return UsageError(
@@ -177,7 +177,7 @@ def _known_names(connection: Connection, table: Table, names: list[str], keys: S
 
 
 class Texts(Connected):
-    """What becomes of texts that no run refers to any more."""
+    """Removal of texts that no run refers to."""
 
     def remove_unused_texts(self) -> None:
         """Remove the texts that nothing refers to: a run was deleted, an item evaluated again."""

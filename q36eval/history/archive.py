@@ -28,32 +28,32 @@ from q36eval.token_files import TOKENS, WORST
 VERSION = 3
 MANIFEST = "manifest.json"
 FILES = (TOKENS, WORST)
-"""What a run may leave in its folder of the working state."""
+"""Files of a run in its folder of the working state."""
 
 MOMENT = (1980, 1, 1, 0, 0, 0)
-"""Of every file in an archive: when it was written is no part of what it holds."""
+"""The date of every file in an archive: the time of writing is not part of its content."""
 
 RUN_ID = re.compile(r"(?!latest(?:/|$))[0-9A-Za-z][0-9A-Za-z_-]{0,63}")
-"""Of a run; `latest` is how people call the newest one, and can be no run's name."""
+"""The form of a run's id; `latest` refers to the newest run, and cannot be an id."""
 
 _BROKEN = (zipfile.BadZipFile, zlib.error, struct.error, EOFError, LookupError, RuntimeError, ValueError, OSError)
-"""What the zip library raises of a file that is missing, damaged or encrypted."""
+"""The zip library's exceptions for a missing, damaged or encrypted file."""
 
 UNPACKED_BYTES, UNPACKED_RATIO = 64 << 20, 100
-"""An archive may unpack to so many bytes, and beyond that to so many times what its file takes.
+"""The maximum unpacked size of an archive in bytes, and above it the maximum ratio to its file.
 
-A run of the sandbox takes 3 MB of measurements and 5 MB of items, packed six times as small; one of a 35B branch about
-ten times that.
+A run of the sandbox has 3 MB of measurements and 5 MB of items, compressed to a sixth; one of a 35B branch about ten
+times that.
 """
 
 _PACKED = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
-"""How an export packs. Other ways fail with errors of their own, and may claim gigabytes for a dictionary."""
+"""The compression methods of an export. Others raise different errors, and may request gigabytes for a dictionary."""
 
 RecordT = TypeVar("RecordT", bound=Record)
 
 
 class Manifest(Record):
-    """What an archive holds; written last."""
+    """The content of an archive; written last."""
 
     format: Literal["q36eval-history"]
     version: int
@@ -61,7 +61,7 @@ class Manifest(Record):
 
 
 class Writer:
-    """Writes an archive; nothing is in its place before all of it is."""
+    """Writes an archive; it appears only when complete."""
 
     def __init__(self, archive: zipfile.ZipFile) -> None:
         self._zip, self._runs = archive, list[str]()
@@ -92,7 +92,7 @@ class Writer:
 
 @contextmanager
 def writing(file: Path) -> Iterator[Writer]:
-    """An archive under `file` once all of it is written; where that fails what was there before stays.
+    """An archive that becomes `file` when complete; on failure an earlier file stays.
 
     Raises:
         StorageError: the disk refuses it.
@@ -166,7 +166,7 @@ class Reader:
                 ) from error
 
     def _check_claims(self) -> None:
-        """What the directory of the file says, before anything is unpacked."""
+        """Check the sizes in the file's directory before unpacking."""
         infos = self._zip.infolist()
         if any(info.compress_type not in _PACKED for info in infos):
             raise self._refused("no export packs files in that way")
@@ -205,7 +205,7 @@ def reading(file: Path) -> Iterator[Reader]:
     Raises:
         UsageError: there is no such file, or it is none that can be imported.
     """
-    if file.exists() and not file.is_file():  # a pipe would be waited for, for ever
+    if file.exists() and not file.is_file():  # reading a pipe would block forever
         raise UsageError("file-not-regular", f"The archive {file} cannot be imported: it is not a file.")
     try:
         archive = zipfile.ZipFile(file)

@@ -1,4 +1,4 @@
-"""Which gates of the same deployment by the same criteria history holds, and which of them rest on the same answers."""
+"""The gates of the same deployment by the same criteria in history, and those that use the same answers."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -14,7 +14,7 @@ from q36eval.history.store import History
 from q36eval.records import DeploymentIdentity
 
 CIRCUMSTANCES = frozenset({"numerics", "code", "device", "machine", "kernels", "batch_rows"})
-"""Settings of how and where the same deployment was computed: to gate it otherwise is to try it once more."""
+"""Settings of the computation: gating the same deployment with others is another attempt."""
 
 
 def tried_before(history: History, run: RunRecord) -> Tried | None:
@@ -44,7 +44,7 @@ def _earlier(gate: RunRecord, run: RunRecord) -> EarlierGate:
     assert gate.finished is not None, "it is finished"
     assert gate.verdict is not None, "it has one where it is finished"
     others = {probe for probe in {*gate.suites, *run.suites} if gate.suites.get(probe) != run.suites.get(probe)}
-    could_pass = set(gate.suites) >= set(run.suites)  # one that left a probe out tried for no PASS
+    could_pass = set(gate.suites) >= set(run.suites)  # a gate without one of the probes was not an attempt at a PASS
     whose = gate if could_pass else run
     return EarlierGate(
         run_id=gate.id,
@@ -56,14 +56,14 @@ def _earlier(gate: RunRecord, run: RunRecord) -> EarlierGate:
 
 
 def _tried(identity: DeploymentIdentity) -> dict[str, Any]:
-    """What is gated: with another version, device or batch size it is no other checkpoint to try."""
+    """The gated checkpoint: another version, device or batch size does not make it another one."""
     fields = identity.model_dump(mode="json", exclude={"engine_version"})
     fields["settings"] = {name: value for name, value in identity.settings.items() if name not in CIRCUMSTANCES}
     return fields
 
 
 def _answers(run: RunRecord, identity: DeploymentIdentity) -> str:
-    """The name of a gate's answers: where the deployment repeats itself, of what was evaluated, else the run's id."""
+    """The identifier of a gate's answers: over its evaluated items if it is deterministic, else the run's id."""
     if not repeats_itself(identity):
         return run.id
     evaluated = [identity.model_dump(mode="json"), dict(run.suites), run.provenance.get("max_items", "all")]
@@ -71,7 +71,7 @@ def _answers(run: RunRecord, identity: DeploymentIdentity) -> str:
 
 
 def _content(policy: Mapping[str, Any]) -> Any:
-    """What decides in a kept policy; of one that says what this version does not know, all that it says."""
+    """The deciding content of a stored policy; all of it if this version cannot read it."""
     try:
         return judged_content(Policy.model_validate(policy))
     except ValidationError:

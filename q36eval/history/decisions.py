@@ -1,4 +1,4 @@
-"""Decides over what history holds of a run, and knows which signatures are of that decision. Nothing is measured."""
+"""Decisions on a run's stored evidence, and the signatures that belong to them. Nothing is measured."""
 
 import hashlib
 import json
@@ -17,13 +17,13 @@ from q36eval.history.store import History
 from q36eval.records import DeploymentIdentity, Measurement, ProbeFailure, ProbeName
 
 OMITTED_WHEN_EMPTY = ("attempts",)
-"""Fields of a report that its hash leaves out where they are empty."""
+"""Fields that a report's hash omits if empty."""
 
 PLANNED = "items_planned"
-"""The figure that says how many items of a task were planned."""
+"""The figure for the planned number of a task's items."""
 
 EVALUATED = "accuracy"
-"""The figure whose counts say how many of them were evaluated."""
+"""The figure whose counts give the evaluated number."""
 
 WHOLE_SUITE = "suite"
 """The slice that holds the items of all tasks."""
@@ -38,7 +38,7 @@ Task = tuple[ProbeName, str]
 
 @dataclass(frozen=True)
 class WaiverSource:
-    """Waivers that count instead of history's own, and the file they came from."""
+    """Waivers that replace history's own, and their file."""
 
     file: str
     waivers: tuple[Waiver, ...]
@@ -52,11 +52,11 @@ def circumstances_on(
     source: WaiverSource | None = None,
     require_sign_off: bool = False,
 ) -> Circumstances:
-    """What a decision over `run` on that day hangs on besides its evidence.
+    """The inputs of a decision over `run` on that day, besides its evidence.
 
-    All waivers that were not revoked, the expired ones too, so that the report can say that they are; of a `source`
-    only its own. A run decided before keeps the blessed run it was held against (blessed itself since then, it would be
-    compared with itself and lose nothing) and the gates that were earlier than it.
+    They include all waivers that are not revoked, even expired ones, so that the report can list them; with a `source`
+    only its own. A run that was decided before keeps its blessed run (if blessed itself since then, it would be
+    compared with itself) and its earlier gates.
     """
     waivers = history.waivers(run.family, run.branch).values() if source is None else source.waivers
     then = run.circumstances
@@ -73,12 +73,12 @@ def circumstances_on(
 
 
 def circumstances_then(history: History, run: RunRecord) -> Circumstances:
-    """What the run's decision hung on besides its evidence, as it was stored with it.
+    """The stored inputs of the run's decision, besides its evidence.
 
-    Of a run that only measured what its dates say: the day it ended and the run that was blessed by then; no waivers.
+    For a run that only measured they follow from its dates: the day it ended and the run blessed by then; no waivers.
 
     Raises:
-        UsageError: the run was decided, and the circumstances are gone.
+        UsageError: the run was decided, and the circumstances are missing.
     """
     if run.circumstances is not None:
         return run.circumstances
@@ -94,7 +94,7 @@ def circumstances_then(history: History, run: RunRecord) -> Circumstances:
 
 @dataclass(frozen=True)
 class Blessed:
-    """What a blessed run measured that another run may be held against; `refused` says of the other probes why not."""
+    """The measurements of a blessed run that others may be compared with; `refused` gives reasons for the rest."""
 
     measurements: tuple[Measurement, ...] = ()
     refused: Mapping[ProbeName, str] = field(default_factory=dict)
@@ -103,10 +103,10 @@ class Blessed:
 def blessed_beside(
     history: History, blessed_run: str | None, suites: Mapping[str, str], reference: DeploymentIdentity | None
 ) -> Blessed:
-    """The blessed run's measurements beside a run of these suites and this reference.
+    """The blessed run's measurements that are comparable with a run of these suites and this reference.
 
-    Of another reference a divergence is another figure, and a list of items in another version is another list: what is
-    not of the same is left out, probe by probe. The branch itself may be another than then, which is what is asked.
+    With another reference a divergence is another figure, and another version of a suite is another list of items: such
+    measurements are left out, probe by probe. The branch itself may have changed, which is the question.
     """
     if blessed_run is None:
         return Blessed()
@@ -132,7 +132,7 @@ def _why_apart(
 
 @dataclass(frozen=True)
 class Evidence:
-    """All that history holds for a decision over one run, but its circumstances."""
+    """All evidence in history for a decision over one run, without its circumstances."""
 
     measurements: tuple[Measurement, ...]
     failures: tuple[ProbeFailure, ...]
@@ -156,12 +156,12 @@ def evidence_of(
 
 
 def unsigned_report(policy: Policy, evidence: Evidence, circumstances: Circumstances) -> GateReport:
-    """The report without any signature: what a reviewer signs."""
+    """The report without any signature: the document that a reviewer signs."""
     return _decided(policy, evidence, circumstances, False, ())
 
 
 def decided(policy: Policy, evidence: Evidence, circumstances: Circumstances) -> GateReport:
-    """The report with the signatures that are of this very report; those under another one do not count."""
+    """The report with the signatures for exactly this report; signatures under others do not count."""
     if not circumstances.require_sign_off and not evidence.sign_offs:
         return unsigned_report(policy, evidence, circumstances)
     sha256 = report_sha256(unsigned_report(policy, evidence, circumstances))
@@ -192,10 +192,10 @@ def _decided(
 
 
 def report_sha256(report: GateReport) -> str:
-    """SHA-256 of a report's JSON with sorted keys and nothing between them.
+    """SHA-256 of a report's JSON with sorted keys and no white space.
 
-    `OMITTED_WHEN_EMPTY` fields are left out where they are empty. So is every `code`, which names the kind of a reason
-    that is there in words: a signature under a report from before codes existed still holds.
+    Empty `OMITTED_WHEN_EMPTY` fields are omitted, and so is every `code`, which repeats the kind of a stated reason: a
+    signature under a report from before codes existed stays valid.
     """
     body = json.loads(report.model_dump_json())
     for coded in body["criteria"]:
@@ -226,7 +226,7 @@ def policy_of(run: RunRecord) -> Policy:
 
 
 def replayed(history: History, run: RunRecord) -> GateReport:
-    """The run's decision made again, from its kept circumstances and the signatures it was made with.
+    """The run's decision repeated, from its stored circumstances and the signatures of that time.
 
     Raises:
         UsageError: the run has no verdict.
@@ -240,10 +240,10 @@ def replayed(history: History, run: RunRecord) -> GateReport:
 
 
 def under(history: History, run: RunRecord, policy: Policy) -> GateReport:
-    """What another policy says of the same evidence in the same circumstances: what differs is the policy's doing.
+    """Another policy's decision on the same evidence in the same circumstances, so that only the policy differs.
 
-    No signature is asked for: one is of the verdict that was given. Of a task that the run's own policy stopped,
-    another one judges no more than that one did: what may be stopped.
+    No signature is requested: it belongs to the original verdict. In a task that the run's own policy stopped, another
+    policy judges only the criteria that may be stopped, too.
     """
     circumstances = circumstances_then(history, run).model_copy(update={"tried": None})  # the own policy's attempts
     evidence = evidence_of(history, run, circumstances)
@@ -283,7 +283,7 @@ def sign(history: History, run: RunRecord, owner: str, reason: str) -> SignOff:
 
 
 def tasks_cut_short(measurements: Iterable[Measurement]) -> frozenset[Task]:
-    """The tasks of which fewer items were evaluated than were planned, by probe and slice."""
+    """The tasks with fewer evaluated than planned items, by probe and slice."""
     figures = list(measurements)
     evaluated = {(m.probe, m.slice): m.counts.total for m in figures if m.metric == EVALUATED}
     planned = {(m.probe, m.slice): m.value for m in figures if m.metric == PLANNED}
@@ -291,7 +291,7 @@ def tasks_cut_short(measurements: Iterable[Measurement]) -> frozenset[Task]:
 
 
 def of_cut_short(measurement: Measurement, tasks: Collection[Task]) -> bool:
-    """Whether a figure is of such a task, or of several tasks of which one is."""
+    """Whether a figure belongs to such a task, or to several tasks including one."""
     if measurement.metric == PLANNED:
         return False
     if measurement.slice == WHOLE_SUITE or (measurement.probe, "all") in tasks:

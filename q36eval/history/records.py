@@ -1,4 +1,4 @@
-"""What goes into history and comes out of it. Callers never see a table, a session or a row."""
+"""The data that enters and leaves history. Callers never see a table, a session or a row."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -27,7 +27,7 @@ BranchKey = tuple[str, str]
 """Family and branch."""
 
 WATCHED = "watch:"
-"""Before a deployment's name, the branch of the rounds of `q36eval watch`: none stands for a release."""
+"""The prefix of the branch name for rounds of `q36eval watch`, which are not release candidates."""
 
 ASKED, SECOND_ENDPOINT = "served", "second_endpoint"
 """Where a run's provenance holds how much an endpoint was asked, and in that what the second one was."""
@@ -36,7 +36,7 @@ REFERENCE_ANSWERS = "reference_answers"
 
 
 class RunState(StrEnum):
-    """Where a run stands. `interrupted` and `running` runs can be resumed."""
+    """The state of a run. `interrupted` and `running` runs can be resumed."""
 
     RUNNING = "running"
     FINISHED = "finished"
@@ -44,13 +44,13 @@ class RunState(StrEnum):
 
 
 class RunRecord(Record):
-    """One run: what was evaluated, of what, with what, and what came out.
+    """One run: the deployment, the suites, the settings, and the result.
 
-    `identity` is None where the branch could not even be read. `suites` maps a probe's name to its suite hash;
-    `provenance` holds package versions, the git commit and its dirty flag, and how much was evaluated (`exhaustive`, or
-    only until what the policy judges was resolved; `max_items` of each eval task). `circumstances` is what its verdict
-    hangs on besides, `timings` the seconds of each stage and of the set-up before them. `imported` is when it came in
-    from another history; None of one that was made here. Times are UTC.
+    `identity` is None if the branch could not be read. `suites` maps a probe's name to its suite hash; `provenance`
+    holds package versions, the git commit and its dirty flag, and the amount of evaluation (`exhaustive`, or only until
+    the policy's figures were resolved; `max_items` per eval task). `circumstances` are the other inputs of its verdict,
+    `timings` the seconds of each stage and of the set-up before them. `imported` is the time of import from another
+    history; None for a local run. Times are UTC.
     """
 
     id: str
@@ -117,7 +117,7 @@ class Decision(Record):
 
 
 class RunProgress(Record):
-    """How far a run is: of `total` items of a stage so many are `done`, as it was `at` that moment (UTC).
+    """The progress of a run: `done` of `total` items of a stage, `at` that moment (UTC).
 
     `remaining` is the terminal's estimate in words, empty before there is one.
     """
@@ -138,9 +138,9 @@ class EventKind(StrEnum):
     INTERRUPTED = "interrupted"
     FINISHED = "finished"
     ERROR = "error"
-    """The engine or a probe broke."""
+    """The engine or a probe failed."""
     RETRY = "retry"
-    """What errored was evaluated again."""
+    """Errored items were evaluated again."""
 
 
 class RunEvent(Record):
@@ -153,7 +153,7 @@ class RunEvent(Record):
 
 
 class About(Record):
-    """All that travels with a run but its record, figures and items; what people decided of it stays behind."""
+    """A run's data besides record, figures and items that is transferred with it; people's decisions stay behind."""
 
     failures: tuple[ProbeFailure, ...] = ()
     earlier_decisions: tuple[Decision, ...] = ()
@@ -170,10 +170,10 @@ class WholeRun(Record):
 
 
 class RunSummary(Record):
-    """A run as a line of a list: no report, identity or policy comes with it, so that thousands are read at once.
+    """A run as a line of a list: without report, identity or policy, so that thousands are read at once.
 
-    `policy` is the policy's name; `lanes` what was found in each lane that it judges. `checkpoint_sha256` and
-    `engine_version` are those of the branch's deployment, None where it could not be identified.
+    `policy` is the policy's name; `lanes` the results of its lanes. `checkpoint_sha256` and `engine_version` are those
+    of the branch's deployment, None if it could not be identified.
     """
 
     id: str
@@ -199,7 +199,7 @@ class RunSummary(Record):
 
 
 class BranchSummary(Record):
-    """A branch of a family: how many runs it has, its newest one, and the newest that judged it."""
+    """A branch of a family: its number of runs, its newest one, and the newest that judged it."""
 
     family: str
     branch: str
@@ -210,9 +210,9 @@ class BranchSummary(Record):
 
 @dataclass(frozen=True, slots=True)
 class StandingVerdict:
-    """A run whose verdict may say how its branch stands, with the policy and the deployment that it is by and of.
+    """A run whose verdict may be the branch's standing one, with its policy and deployment.
 
-    `of_itself`: the deployment was held against itself.
+    `of_itself`: the deployment was compared with itself.
     """
 
     run: RunSummary
@@ -235,7 +235,7 @@ class RunFilter(Record):
 
 @dataclass(frozen=True, slots=True)
 class SeriesRun:
-    """One finished run of a branch, with what must agree before two of them may be compared."""
+    """One finished run of a branch, with the fields that must agree for a comparison."""
 
     id: str
     started: datetime
@@ -245,7 +245,7 @@ class SeriesRun:
     identity: DeploymentIdentity | None
     reference_identity: DeploymentIdentity | None
     reference_answers: Mapping[str, str] = field(default_factory=dict)
-    """By probe: hash of the reference's answers that the branch was held against. Older runs kept none."""
+    """By probe: hash of the reference's answers in the comparison. Older runs stored none."""
 
 
 @dataclass(frozen=True, slots=True)

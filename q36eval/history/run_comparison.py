@@ -1,6 +1,6 @@
-"""Two runs beside each other: every criterion, the paired difference where both evaluated the same, flips between them.
+"""Two runs compared: every criterion, the paired difference on common items, flips between them.
 
-B is held against A: a difference is B's figure less A's (or B's over A's, of a perplexity and of a ratio).
+B is compared with A: a difference is B's figure minus A's (or B's over A's, for a perplexity and a ratio).
 """
 
 import math
@@ -14,7 +14,7 @@ from q36eval.history.store import History
 from q36eval.records import Answer, Direction, Interval, ItemOutcome, Measurement, ProbeName, Reason, Record
 
 TIED_TO_THE_REFERENCE = (ProbeName.WEIGHTS, ProbeName.KL, ProbeName.CANARIES)
-"""Probes whose figures of a branch are other figures under another reference; an accuracy is the branch's own."""
+"""Probes whose figures depend on the reference; an accuracy is the branch's own."""
 
 ANSWERED = (ProbeName.EVALS, ProbeName.CANARIES)
 """Probes whose items are right or wrong, so that they can flip."""
@@ -28,7 +28,7 @@ WORST_FIRST = ("worse", None, "unclear", "same", "better")
 
 
 class Difference(Record):
-    """A field of what was measured, or with what, in which two runs differ; None where one of them does not say."""
+    """A field of the measurement or its settings that differs between two runs; None if one does not have it."""
 
     field: str
     a: str | None
@@ -36,7 +36,7 @@ class Difference(Record):
 
 
 class PairedDifference(Record):
-    """B against A over the clusters that both evaluated, paired by name.
+    """B compared with A over the clusters that both evaluated, paired by name.
 
     `effect` is B's mean less A's, or `ratio` says that it is B's over A's (1 = no change). Both bounds of the interval
     hold one-sided at (1 + level) / 2. `movement` is unclear where the interval holds "no change", or is no interval.
@@ -54,7 +54,7 @@ class PairedDifference(Record):
 class ComparedCriterion(Record):
     """One criterion in both runs; None in the one that does not have it.
 
-    `key` is the measurement's, `unit` its. `difference` is None where the two cannot be paired, and `why` says why not.
+    `key` is the measurement's, `unit` its. `difference` is None if the two cannot be paired, and `why` is the reason.
     """
 
     id: str
@@ -67,10 +67,10 @@ class ComparedCriterion(Record):
 
     @property
     def movement(self) -> CriterionMovement | None:
-        """Where it moved from A to B; None where the two cannot be held together.
+        """The change from A to B; None if the two are not comparable.
 
-        Faults that are counted have no chance about them: one more is worse, and as many are the `same`. Of other
-        prompts, or by another policy's rule of the same name, they are no count of the same thing.
+        Counted faults are not random: one more is worse, and an equal number is the `same`. Counts of other prompts, or
+        by another policy's rule of the same name, are not comparable.
         """
         if self.why:
             return None
@@ -86,7 +86,7 @@ class ComparedCriterion(Record):
 
     @property
     def urgency(self) -> tuple[int, bool]:
-        """What moved for the worse is looked at first, then what has another verdict."""
+        """Changes for the worse come first, then other changes of verdict."""
         return WORST_FIRST.index(self.movement), not self.turned
 
 
@@ -133,7 +133,7 @@ class FlipCounts(Record):
 
 
 class Comparison(Record):
-    """Two runs beside each other. `apart` says of a probe why its figures are of something else in the two runs."""
+    """Two runs compared. `apart` gives, by probe, the reason why its figures are not comparable."""
 
     a: str
     b: str
@@ -146,9 +146,9 @@ class Comparison(Record):
 
 
 def compare(history: History, a: RunRecord, b: RunRecord) -> Comparison:
-    """Hold run `b` against run `a`, whichever branches they are of.
+    """Compare run `b` with run `a`, of any branches.
 
-    Where neither run was judged, every figure that both measured.
+    If neither run was judged, every figure that both measured.
     """
     apart = _apart(a, b)
     ours, theirs = ({m.key: m for m in history.measurements(run.id)} for run in (b, a))
@@ -201,7 +201,7 @@ def _word(value: Any) -> str | None:
 
 
 def _apart(a: RunRecord, b: RunRecord) -> dict[ProbeName, str]:
-    """Why the figures of a probe are of something else in the two runs, for each of which they are."""
+    """Why the figures of a probe are not comparable, for each such probe."""
     reasons = {}
     for probe in ProbeName:
         mine, theirs = b.suites.get(probe.value), a.suites.get(probe.value)
@@ -258,7 +258,7 @@ def _against(a: Measurement | None, b: Measurement | None, apart: Mapping[ProbeN
     if b.estimator == "census":
         return {"why": "" if a.estimator == "census" else "the two runs measured it in different ways"}
     paired = paired_with(b, a, "run A")
-    if isinstance(paired, Reason):  # it is B that is held against A
+    if isinstance(paired, Reason):  # B is compared with A
         return {"why": paired.text.replace("this run", "run B").replace("this one", "run B")}
     ratio, interval = paired.estimator in ("perplexity", "ratio"), paired.effect_interval
     no_change = 1.0 if ratio else 0.0
@@ -282,7 +282,7 @@ def flips_between(
     """The flips from run `a` to run `b`, counted by probe, and one by one in B's order; of probes not `apart`.
 
     Items pair by probe, group and the hash of what was asked. A flip is as in a run: full marks on one side, fewer on
-    the other. What either run did not score says nothing.
+    the other. Items not scored in both runs are ignored.
     """
     counts, flipped = [], []
     for probe in ANSWERED:

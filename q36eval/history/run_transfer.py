@@ -1,4 +1,4 @@
-"""Runs as a whole: taken out of one history, and put into another as they were there."""
+"""Whole runs: exported from one history, and imported into another unchanged."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime

@@ -151,8 +151,7 @@ def _is_explained(sentence: Sequence[Token], at: int) -> bool:
 
 
 def _real(sentence: list[Token]) -> list[Token]:
-    """The true part of "if …, B would be cheaper, as it is A is"; the consequence of "even if …, A would be
-    cheaper"."""
+    """The true part of "if …, B would be cheaper, as it is A is"; the consequence of "even if …, A would be …"."""
     unreal = [at for at, token in enumerate(sentence) if token.word.means(Meaning.UNREAL)]
     breaks = [at for at, token in enumerate(sentence) if unreal and token.kind is Kind.BREAK and at > unreal[-1]]
     for at in breaks:
