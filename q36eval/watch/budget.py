@@ -1,8 +1,8 @@
-"""The budget of requests and tokens, charged on the disk before a request is sent, and when the server is let alone.
+"""The budget of requests and tokens, charged on disk before a request is sent, and the back-off from a busy server.
 
-A request is charged with the most that it can cost: its prompt, and all tokens that it allows. What it did not use is
-given back when it is answered; a kill in between forgets the gift, never the charge. A server that counts more than
-that is charged what it counts, within bounds.
+A request is charged with its maximum cost: its prompt, and all tokens that it allows. The unused part is refunded with
+the answer; a kill in between loses the refund, never the charge. If a server counts more, its count is charged, within
+limits.
 """
 
 import json
@@ -17,16 +17,16 @@ from q36eval.watch.store import Store
 
 Reason = Literal["throttled", "latency", "budget", "spool", "disk"]
 TEMPLATE_TOKENS = 2048
-"""That a server's chat template may add to a conversation: its instructions for tools, and marks around each turn."""
+"""The tokens that a server's chat template may add: its instructions for tools, and marks around each turn."""
 FEWEST_TIMED = 4
-"""Answers of a round before it is called slow."""
+"""The minimum of answers before a round counts as slow."""
 REMEMBERED = 20
 """Rounds in the baseline of latency."""
 _USED = re.compile(rb'"(prompt|completion)_tokens"\s*:\s*(\d+)')
 
 
 class PutOffError(Exception):
-    """The round ends here and counts for nothing; `wait` is for how long the server wants to be let alone (s)."""
+    """The round ends here and does not count; `wait` is the server's requested pause (s)."""
 
     def __init__(self, reason: Reason, words: str, wait: float = 0.0) -> None:
         super().__init__(words)
@@ -34,7 +34,7 @@ class PutOffError(Exception):
 
 
 def most_tokens(body: Mapping[str, Any] | None) -> int:
-    """The most tokens that a request can cost. A text has at most as many as it has bytes."""
+    """The maximum tokens of a request. A text has at most as many as it has bytes."""
     if body is None:
         return 0
     prompt = body.get("prompt", body.get("content", ""))
@@ -47,7 +47,7 @@ def most_tokens(body: Mapping[str, Any] | None) -> int:
 
 
 def least_tokens(body: Mapping[str, Any] | None) -> int:
-    """The least tokens that a request can cost, whatever the server counts."""
+    """The minimum tokens of a request, whatever the server counts."""
     prompt = (body or {}).get("prompt")
     if not isinstance(prompt, list | tuple) or not prompt:
         return 0
@@ -55,7 +55,7 @@ def least_tokens(body: Mapping[str, Any] | None) -> int:
 
 
 class Gauge:
-    """Stands before and after every request: the budget, then what the answer says of the server's load.
+    """Runs before and after every request: checks the budget, then the server's load shown by the answer.
 
     `baseline_s` is the usual time per generated token in seconds; None until a few rounds are known.
     """
@@ -80,10 +80,10 @@ class Gauge:
         return None if base is None or base <= 0 or not self._timed else statistics.median(self._timed) / base
 
     def begin(self, worst: tuple[int, int]) -> None:
-        """A round begins that may cost so many requests and tokens.
+        """Begin a round that may cost that many requests and tokens.
 
         Raises:
-            PutOffError: today's budget does not hold that much any more.
+            PutOffError: today's remaining budget is too small.
         """
         self.requests = self.tokens = 0
         self._timed = []
@@ -98,7 +98,7 @@ class Gauge:
             )
 
     def room(self) -> tuple[int, int]:
-        """Requests and tokens that this round may still take."""
+        """The requests and tokens remaining for this round."""
         return self._budget.requests_per_round - self.requests, self._budget.tokens_per_round - self.tokens
 
     def before(self, body: Mapping[str, Any] | None) -> None:
@@ -129,16 +129,16 @@ class Gauge:
         self._generates = int((body or {}).get("max_tokens") or 0) > 1
 
     def after(self, status: int, seconds: float, retry_after: float | None, content: bytes) -> None:
-        """Give back what was not used, and look at how the server is.
+        """Refund the unused part, and check the server's load.
 
         Raises:
             PutOffError: it is throttled, or has become slow.
-            StorageError: the disk does not keep what is given back.
+            StorageError: the disk does not store the refund.
         """
         used = dict(_USED.findall(content)) if status < 300 else {}
         completion = int(used[b"completion"]) if b"completion" in used else None
         if b"prompt" in used and completion is not None:
-            # a server is believed neither that it read less than it was sent, nor more than any template can add
+            # a server's count is limited: not less than was sent, nor more than any template can add
             told = max(self._sent, int(used[b"prompt"]) + completion)
             actual = min(self._reserved + TEMPLATE_TOKENS, told)
             with self._store.transaction():

@@ -1,4 +1,4 @@
-"""When items are lost more often than is quiet: bets whose false alarms are bounded however often one looks. Pure.
+"""Detects losses above the quiet rate: bets whose false alarms are bounded for any number of looks. Pure.
 
 An item is lost or not. Quiet means: whatever was seen before, the chance that the next item of a stream is lost is at
 most `quiet`. Then every factor 1 + b (lost - quiet), 0 <= b <= 1 / quiet, has expectation at most 1, and so has the
@@ -7,7 +7,7 @@ product over a round's items: an e-value (Waudby-Smith & Ramdas, arXiv 2010.0968
 - A detector (`detected`) never ends: M <- (M + 1) e, the e-detector of Shiryaev-Roberts type (Shin, Ramdas & Rinaldo,
   arXiv 2203.03532). M minus the rounds so far is a supermartingale, so that a quiet stream reaches A only after A
   rounds on average, or more: an average run length that holds without a limit distribution, at every look. It restarts
-  by itself, so a change after months of quiet is found as fast as one on the first day.
+  automatically, so a change after months of quiet is found as fast as one on the first day.
 - A weighted mean of e-detectors is one. So several streams share one rate: the alarm is the mean's.
 - A trial (`tried`) begins once and starts at 1: by Ville's inequality a quiet stream ever reaches 1 / alpha with a
   chance of at most alpha. It confirms an alarm on items that had no part in it.
@@ -15,15 +15,15 @@ product over a round's items: an e-value (Waudby-Smith & Ramdas, arXiv 2010.0968
   before it, to be quiet: items of a round that are lost together are many losses to them.
 - `recovery_bets` hold against the opposite: lost with a chance of at least `damaged`.
 
-How large a bet is best depends on the damage, which nobody knows: the mean over `SHARES` of the greatest bet is as good
-as the best of them but for a factor.
+The best size of a bet depends on the unknown damage: the mean over `SHARES` of the largest bet is as good as the best
+of them, up to a factor.
 """
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
 
 SHARES = (0.02, 0.05, 0.1, 0.2, 0.35, 0.5, 0.7, 0.9)
-"""Bets as shares of the greatest, by which a stream that loses nothing would lose all."""
+"""Bets as shares of the largest possible one, which would lose everything on a stream without losses."""
 CALIBRATION_LEVEL = 0.999
 """Confidence of the bound on the quiet share of losses that a calibration gives, for each stream. At 0.99 those few
 that it does not cover alarmed so often that they spent the rate of all (benchmarks/README.md)."""
@@ -31,9 +31,9 @@ that it does not cover alarmed so often that they spent the rate of all (benchma
 Logs = tuple[float, ...]
 """The logarithm of each bet's wealth."""
 NOTHING: Logs = (-math.inf,) * len(SHARES)
-"""Of a detector before its first round."""
+"""The value of a detector before its first round."""
 ONE: Logs = (0.0,) * len(SHARES)
-"""Of a trial before its first item."""
+"""The value of a trial before its first item."""
 
 
 def quiet_bets(items: Sequence[bool], quiet: float) -> Logs:
@@ -43,7 +43,7 @@ def quiet_bets(items: Sequence[bool], quiet: float) -> Logs:
 
 
 def mixed_bets(items: Sequence[tuple[bool, float]]) -> Logs:
-    """The same of items that each have a quiet chance of their own."""
+    """The same for items that each have their own quiet chance."""
     total = (0.0,) * len(SHARES)
     for lost, quiet in items:
         total = tried(total, quiet_bets([lost], quiet))
@@ -60,7 +60,7 @@ def share_bets(share_lost: float, quiet: float) -> Logs:
 
 
 def recovery_bets(items: Sequence[bool], damaged: float) -> Logs:
-    """The same against the opposite: lost with a chance of at least `damaged` in (0, 1)."""
+    """The same for the opposite hypothesis: lost with a chance of at least `damaged`."""
     return quiet_bets([not item for item in items], 1.0 - damaged)
 
 
@@ -103,6 +103,6 @@ def quiet_share(lost: int, items: int, floor: float) -> float:
     """
     if items == 0 or lost >= items:
         return 1.0
-    from scipy.special import betaincinv  # only a calibration's end needs it
+    from scipy.special import betaincinv  # needed only at the end of a calibration
 
     return max(floor, float(betaincinv(lost + 1, items - lost, CALIBRATION_LEVEL)))

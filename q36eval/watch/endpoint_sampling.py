@@ -1,6 +1,6 @@
-"""One endpoint, asked within the budget: opened briefly, looked at before each round, opened anew after a restart.
+"""One endpoint, queried within the budget: opened briefly, checked before each round, reopened after a restart.
 
-One request at a time, and behind everybody else's where the server was seen to take a priority.
+One request at a time, and with the lowest priority if the server supports priorities.
 """
 
 import math
@@ -21,35 +21,36 @@ from q36eval.served.differentials import asked
 from q36eval.watch.budget import Gauge
 
 LIMITS = Limits(connect=5.0, silence=60.0, answer=120.0, attempts=2, first_pause=1.0, longest_pause=5.0, give_up=600.0)
-"""A request that fails is repeated once: what is overloaded is let alone (`budget.Gauge`), not asked again."""
+"""A failed request is repeated once: an overloaded server is left alone (`budget.Gauge`), not queried again."""
 OPENING_REQUESTS, OPENING_TOKENS = 14, 2_000
-"""The most that opening an endpoint takes."""
+"""The maximum requests and tokens for opening an endpoint."""
 LOWEST_PRIORITY = 1_000
-"""vLLM's scheduler takes the least number first; others' requests have 0."""
+"""vLLM's scheduler takes the smallest number first; other clients' requests have 0."""
 ROUNDED_UP = 1e-3
-"""Nats by which rounding may put a sure token above 1."""
+"""The error in nats by which rounding may raise a certain token above 1."""
 LEAST_MASS = 1e-6
-"""Of the tokens that are not listed: rounding leaves less than that."""
+"""The probability of unlisted tokens: rounding leaves less than this."""
 
 Row = Mapping[int, float]
 """Log-probabilities of a position's likeliest tokens."""
 
 
 def coarse_kl(baseline: Row, now: Row) -> float:
-    """A lower bound of KL(baseline || now) in nats, from the likeliest tokens that each lists.
+    """A lower bound of KL(baseline || now) in nats, from the listed most likely tokens of each.
 
-    Tokens that both list count as they are, and what neither lists together: lumping outcomes together never raises a
-    divergence (Cover & Thomas 2006, theorem 2.7.1). A token that only the baseline lists is at most as likely now as
-    the least likely one listed, and as all that is not: of what these bounds allow the smallest divergence is taken.
+    Common tokens count separately, and tokens that neither lists count as one outcome: merging outcomes never raises a
+    divergence (Cover & Thomas 2006, theorem 2.7.1). The present probability of a token listed only in the baseline is
+    at most that of the least likely listed one, and at most the unlisted total: the smallest divergence within these
+    bounds is used.
     """
     both, gone = baseline.keys() & now.keys(), baseline.keys() - now.keys()
     total = math.fsum(math.exp(baseline[token]) * (baseline[token] - now[token]) for token in both)
     p_rest = max(LEAST_MASS, 1.0 - math.fsum(map(math.exp, baseline.values())))
     q_rest = max(LEAST_MASS, 1.0 - math.fsum(math.exp(now[token]) for token in both))
     unlisted = max(LEAST_MASS, 1.0 - math.fsum(map(math.exp, now.values())))
-    # beside the likeliest a list has the prompt's own token, which says nothing of those that are not listed
+    # a list also contains the prompt's own token, which gives no bound for unlisted ones
     most = min(unlisted, *map(math.exp, sorted(now.values(), reverse=True)[:FEW]))
-    # the mass that is left goes to tokens in proportion to what they had, but for those that would exceed their bound
+    # the remaining mass goes to tokens in proportion to their baseline, except those that would exceed their bound
     lost = sorted((math.exp(baseline[token]) for token in gone), reverse=True)
     for place, p in enumerate(lost):
         free = p_rest + math.fsum(lost[place:])
@@ -73,9 +74,9 @@ def _log_prob(given: object) -> float:
 
 
 class Asker:
-    """Opens the endpoint when it is first needed, and keeps it until it is another one.
+    """Opens the endpoint at first use, and keeps it until the server changes.
 
-    `changed` is told once of each server that takes another's place: what it was and what it is, in words.
+    `changed` is called once for each replacement of the server: with a description of the old and the new one.
     """
 
     def __init__(
@@ -105,7 +106,7 @@ class Asker:
         return self._gauge.room()
 
     def look(self) -> str:
-        """Find the server as it is now: its name. One that is still the same costs three requests.
+        """Identify the present server: its name. An unchanged one costs three requests.
 
         Raises:
             UsageError: no such model, or another tokenizer than the branch's.
@@ -128,7 +129,7 @@ class Asker:
         return self._endpoint.name
 
     def _priority(self) -> dict[str, Any]:
-        """What asks at low priority; nothing where the server does not take it."""
+        """The request fields for low priority; empty if the server does not support them."""
         endpoint = self.endpoint
         if endpoint.server.flavour != VLLM:
             return {}
@@ -141,7 +142,7 @@ class Asker:
     def complete(
         self, ids: Sequence[int], budget: int, *, salt: str | None = None, stream: bool = False
     ) -> "Continuation | str":
-        """The greedy continuation, or why there is none."""
+        """The greedy continuation, or the reason for none."""
         return asked(
             lambda: self.endpoint.complete(ids, budget, salt=salt or fresh_salt(), stream=stream, **self._more)
         )

@@ -1,6 +1,5 @@
-"""What `/metrics` says: one snapshot of a watch, as families of samples of few labels. Needs `prometheus_client`.
-
-Names, types and labels are a contract with rules and dashboards: docs/watch.md lists them all.
+"""The content of `/metrics`: one snapshot of a watch, as families of samples with few labels. Needs
+`prometheus_client`.
 """
 
 import math
@@ -41,7 +40,7 @@ class Exposed:
             return _filled(CounterMetricFamily, name, meaning, deployment.name, samples)
 
         def counted(of: str, values: Sequence[str]) -> dict[str, float]:
-            """Counters of that name by their labels, with what the disk could not count."""
+            """Counters of that name by their labels, including those that the disk could not store."""
             unkept = watch.unkept if of == "put_off" else {"put_off": sum(watch.unkept.values())}
             more = unkept if of in ("put_off", "rounds") else {}
             return {value: counts.get((of, value), 0.0) + more.get(value, 0) for value in values}
@@ -94,7 +93,7 @@ class Exposed:
 
 
 def _single(value: float | None) -> list[Sample]:
-    """A sample without labels; none of a figure that is not known."""
+    """A sample without labels; none for an unknown figure."""
     return [] if value is None else [({}, float(value))]
 
 

@@ -1,10 +1,10 @@
 """From rounds to incidents: calibrating, quiet, opened, confirmed, closed. Pure: a state, a round's items, a new state.
 
 The first rounds are the baseline. Then every stream of items has a detector, and their mean opens an incident. From
-there on fresh items alone count: they confirm it, or show recovery, which closes or dismisses it. Rounds less
-than half an interval apart (`--once`) ask under the same condition: they may show recovery, and confirm nothing.
-Required prompts are watched twice: all together, and each by itself, so that one that breaks for good is not lost
-among seventy that do not.
+then on only fresh items count: they confirm it, or show recovery, which closes or dismisses it. Rounds less than half
+an interval apart (`--once`) query under the same condition: they may show recovery, but confirm nothing. Required
+prompts are watched twice: all together, and each separately, so that a permanent failure of one is not hidden among
+seventy others.
 """
 
 import math
@@ -33,14 +33,14 @@ from q36eval.watch.settings import YEAR_S, Alarm
 
 REQUIRED, PROMPTS, FAMILIES, KL, DIFFERENTIALS = "required", "prompts", "families", "kl", "differentials"
 SLICES = (REQUIRED, FAMILIES, KL, DIFFERENTIALS)
-"""What a round asks; `PROMPTS` are the required ones again, each by itself."""
+"""The parts of a round; `PROMPTS` are the required ones again, each separately."""
 STREAMS = (REQUIRED, PROMPTS, FAMILIES, KL, DIFFERENTIALS)
 WATCHABLE = 0.5
-"""A stream that may lose so much, by its calibration, shows too little of a change."""
+"""A stream whose calibration allows this loss rate is too insensitive."""
 FEWEST = 10
-"""At least so many required prompts are watched, and half of all; all of them where there are fewer."""
+"""The minimum of watched required prompts, besides half of all; all of them if fewer exist."""
 NOTICEABLE = 0.05
-"""A stream is one of those that alarmed if its part of the evidence is at least so much."""
+"""A stream counts as alarmed if its share of the evidence is at least this."""
 
 
 class Item(Record):
@@ -60,7 +60,7 @@ class Item(Record):
 
 
 class Phase(StrEnum):
-    """How the deployment stands."""
+    """The state of the deployment."""
 
     CALIBRATING = "calibrating"
     QUIET = "quiet"
@@ -69,7 +69,7 @@ class Phase(StrEnum):
 
 
 class Incident(Record):
-    """A change that was noticed: by which streams and prompts, and what fresh items say of it since."""
+    """A detected change: its streams and prompts, and the evidence of fresh items since."""
 
     id: str
     opened: datetime
@@ -79,28 +79,28 @@ class Incident(Record):
     """Names of items that were lost when it was opened: they confirm nothing."""
     confirmed: datetime | None = None
     counted: datetime | None = None
-    """When the newest round ended that could confirm it."""
+    """The end of the newest round that could confirm it."""
     rounds: int = 0
     trials: dict[str, Logs] = Field(default_factory=dict)
     recoveries: dict[str, Logs] = Field(default_factory=dict)
     right: dict[str, int] = Field(default_factory=dict)
-    """How often in a row each alarmed prompt was answered right since."""
+    """The number of consecutive right answers of each alarmed prompt since."""
 
 
 class State(Record):
-    """All that is known of a deployment from its rounds so far. `quiet` is the quiet share of losses by stream."""
+    """The knowledge about a deployment from its rounds so far. `quiet` is the quiet share of losses by stream."""
 
     phase: Phase = Phase.CALIBRATING
     rounds: int = 0
-    """That were measured, the calibration's among them."""
+    """The number of measured rounds, including the calibration's."""
     counted: dict[str, tuple[int, int]] = Field(default_factory=dict)
     """In the calibration, by slice: items, and those lost."""
     prompts: dict[str, bool] = Field(default_factory=dict)
-    """Required prompts that the calibration evaluated: whether each was right whenever it was."""
+    """Required prompts in the calibration: whether each was always right."""
     evaluated: dict[str, tuple[int, int]] = Field(default_factory=dict)
     """By required prompt: how often it was evaluated, and lost."""
     own: dict[str, float] = Field(default_factory=dict)
-    """Quiet shares of required prompts that opened an incident which was dismissed: so often they may be lost."""
+    """Quiet shares of required prompts whose incident was dismissed: their allowed loss rate."""
     widest: float = 0.0
     """The greatest divergence of a document in the calibration, nats a token."""
     quiet: dict[str, float] = Field(default_factory=dict)
@@ -126,7 +126,7 @@ class EventKind(StrEnum):
 
 
 class Event(Record):
-    """A transition, with its reason for people and the figures that it rests on. `number` counts them from 1."""
+    """A transition, with its reason for people and its figures. `number` counts them from 1."""
 
     number: int
     kind: EventKind
@@ -137,18 +137,18 @@ class Event(Record):
 
 
 def tolerance(state: State, alarm: Alarm) -> float:
-    """Beyond so many nats a token a document is lost."""
+    """A document counts as lost above this many nats per token."""
     return max(alarm.kl_tolerance, 2.0 * state.widest)
 
 
 def is_watched(state: State, item: Item) -> bool:
-    """Whether its loss says anything: a required prompt that the baseline answers wrong is lost as it was before."""
+    """Whether its loss is evidence: a required prompt that the baseline answers wrong was already lost."""
     own = state.own.get(item.name, 0.0)
     return item.slice != REQUIRED or (state.prompts.get(item.name, False) and own < WATCHABLE)
 
 
 def too_few_watched(state: State) -> str | None:
-    """Why the required prompts show no change, where the baseline answers too few of them right."""
+    """Why the required prompts cannot show a change, if the baseline answers too few of them right."""
     watched, known = len(state.watched), len(state.prompts)
     if known and (2 * watched < known or watched < min(FEWEST, known)):
         return f"only {watched} of {known} required prompts are watched; the others are wrong too often without damage"
@@ -156,7 +156,7 @@ def too_few_watched(state: State) -> str | None:
 
 
 def remaining_rounds(state: State, alarm: Alarm) -> int:
-    """Of the calibration."""
+    """The remaining rounds of the calibration."""
     return max(0, alarm.calibration_rounds - state.rounds) if state.phase is Phase.CALIBRATING else 0
 
 
@@ -197,7 +197,7 @@ def advance(
 
 
 def abandoned(state: State, at: datetime) -> tuple[State, list[Event]]:
-    """The end of an incident whose baseline is given up, for whoever was told of it."""
+    """The end of an incident whose baseline is discarded, for its receivers."""
     if state.incident is None:
         return state, []
     kind = EventKind.DISMISSED if state.incident.confirmed is None else EventKind.CLOSED
@@ -221,7 +221,7 @@ def _calibrated(
     state = state.model_copy(update={"counted": counted, "prompts": prompts, "widest": widest})
     if state.rounds < alarm.calibration_rounds or not all_seen:
         return state, []
-    # of prompts that were right whenever they were asked, a share says nothing: their rate is the floor
+    # for prompts that were always right a share is not informative: their rate is the floor
     quiet = {REQUIRED: alarm.quiet_floor, PROMPTS: alarm.quiet_floor} if any(prompts.values()) else {}
     for name in (FAMILIES, KL, DIFFERENTIALS):
         known, lost = counted.get(name, (0, 0))
@@ -317,7 +317,7 @@ def _followed(
 
 
 def _recovered(incident: Incident, alarm: Alarm) -> bool:
-    """Whether every stream that alarmed, and every prompt, is as it was."""
+    """Whether every alarmed stream and every prompt has recovered."""
     if incident.rounds < alarm.closing_rounds:
         return False
     slices = {REQUIRED if stream == PROMPTS else stream for stream in incident.streams}
@@ -327,10 +327,9 @@ def _recovered(incident: Incident, alarm: Alarm) -> bool:
 
 
 def _own_quiet(state: State, incident: Incident, alarm: Alarm) -> dict[str, float]:
-    """Of required prompts that opened what was dismissed: the upper bound of how often each was lost so far.
+    """For required prompts behind a dismissed incident: the upper bound of their loss rate so far.
 
-    That they are lost in 2 % was assumed, and they showed that it is wrong of them. They opened when they had just been
-    lost, so that the bound errs upwards.
+    The assumed 2 % turned out to be wrong for them. They triggered just after a loss, so the bound errs upwards.
     """
     if not {REQUIRED, PROMPTS} & set(incident.streams):
         return {}
@@ -343,7 +342,7 @@ def _own_quiet(state: State, incident: Incident, alarm: Alarm) -> dict[str, floa
 
 
 def _apart(alarm: Alarm, threshold: float) -> timedelta:
-    """So far apart are rounds that may confirm: half an interval, as their ends scatter about it.
+    """The minimum distance of rounds that may confirm: half an interval, as their ends vary.
 
     `threshold` counts the intervals in `years_between_false_openings`.
     """
@@ -359,7 +358,7 @@ def _mean_quiet(state: State, items: Sequence[Item]) -> float:
 
 
 def _by_detector(state: State, items: Sequence[Item]) -> dict[str, list[tuple[bool, float]]]:
-    """What is bet on, by detector, each with its quiet share. A suspect counts by itself alone."""
+    """The items for each detector, each with its quiet share. A suspect counts only separately."""
     bets: dict[str, list[tuple[bool, float]]] = {}
     for item in items:
         if item.lost is None or item.slice not in state.quiet or not is_watched(state, item):
@@ -387,7 +386,7 @@ def _log_wealth(detectors: dict[str, Logs]) -> dict[str, float]:
 
 
 def _losses(items: Sequence[Item]) -> str:
-    """How many of each slice were lost, in words."""
+    """The number of losses per slice, in words."""
     parts = []
     for name in SLICES:
         known = [item for item in items if item.slice == name and item.lost is not None]

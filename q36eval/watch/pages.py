@@ -9,11 +9,11 @@ from q36eval.errors import StorageError, UsageError
 from q36eval.watch.service import Watch
 
 ROUNDS_LATE = 3
-"""So many rounds may be late before the process is no longer well."""
+"""The number of late rounds after which the process is unhealthy."""
 LATE_S = 300.0
-"""So much longer than planned a round may take."""
+"""The time by which a round may exceed its plan."""
 SILENCE_S = 10.0
-"""A reader that says nothing for so long is gone."""
+"""The timeout of a silent reader."""
 
 
 class Pages:
@@ -73,7 +73,7 @@ class Pages:
 
 
 def health(watch: Watch) -> list[str]:
-    """Why the process should be started anew."""
+    """Why the process should be restarted."""
     without = time.monotonic() - watch.rounded
     if without > ROUNDS_LATE * watch.deployment.every_s + LATE_S:
         return [f"no round has ended for {without:.0f} s"]

@@ -1,7 +1,7 @@
-"""One round: what is asked, in which order, and which of it is lost against the endpoint's own first rounds.
+"""One round: its queries, their order, and the losses relative to the endpoint's own first rounds.
 
-A required prompt or a fresh variant of a family is lost where its answer is wrong; a text where its log-probabilities
-moved beyond the tolerance; a differential where the same prompt is answered otherwise, streamed or once more.
+A required prompt or a fresh variant of a family is lost if its answer is wrong; a text if its log-probabilities changed
+beyond the tolerance; a differential if the same prompt is answered differently, streamed or repeated.
 """
 
 import hashlib
@@ -31,16 +31,16 @@ from q36eval.watch.settings import Deployment
 from q36eval.watch.store import Store
 
 POSITIONS = 96
-"""Of a text, the last so many tokens are compared."""
+"""The number of last tokens of a text to compare."""
 SILENT = 3
-"""So many answers that do not come in a row end a round."""
+"""The number of consecutive missing answers that ends a round."""
 ROUND_VERSION = 1
-"""Raised when what a round asks changes: the baseline is then another one's."""
+"""Raised when the queries of a round change: the baseline then belongs to another version."""
 
 
 @dataclass(frozen=True)
 class Planned:
-    """One item to ask: the prompt's tokens, and for an answer its case and how long it may be."""
+    """One item to query: the prompt's tokens, and for an answer its case and its maximum length."""
 
     slice: str
     name: str
@@ -58,19 +58,19 @@ class Planned:
 
 @dataclass
 class Round:
-    """What came of a round."""
+    """The result of a round."""
 
     items: list[Item]
     outcomes: list[ItemOutcome]
     anchors: dict[str, str]
-    """Rows of texts that the calibration keeps, as JSON by name."""
+    """Rows of texts that the calibration stores, as JSON by name."""
     unmeasured: dict[str, str]
-    """By slice, why it was not asked."""
+    """By slice, why it was not measured."""
     server: str = ""
 
 
 class Rounds:
-    """Plans and asks the rounds of one deployment. `seed` makes its draws other ones than any other's."""
+    """Plans and runs the rounds of one deployment. `seed` makes its draws different from any other's."""
 
     def __init__(self, deployment: Deployment, family: Family, store: Store, seed: str) -> None:
         self._deployment, self._store, self._seed = deployment, store, seed
@@ -82,7 +82,7 @@ class Rounds:
         fixed = [case for spec in greedy if spec.must_pass is not None for case in cases_of(spec)]
         self._required = {case.name: self._in_format(case) for case in fixed}
         self.too_long: set[str] = set()
-        """Required prompts that no round's budget has room for, as far as their turn has come."""
+        """Required prompts that exceed every round's budget, as far as tried."""
         self._order = sorted(self._required, key=lambda name: hashlib.sha256(f"{seed}/{name}".encode()).digest())
         if (not self._required and deployment.amounts.required) or not self._families:
             raise UsageError(
@@ -99,7 +99,7 @@ class Rounds:
         return [name for name in self._order if name not in self.too_long]
 
     def worst(self) -> tuple[int, int]:
-        """Requests and tokens that a round may take at most."""
+        """The maximum requests and tokens of a round."""
         budget, amounts = self._deployment.budget, self._deployment.amounts
         items = sum(amounts.model_dump().values())
         requests = min(budget.requests_per_round, OPENING_REQUESTS + 2 * items)
@@ -220,7 +220,7 @@ class Rounds:
     # -- what is asked
 
     def _plan(self, asker: Asker, state: State, number: int) -> Iterator[Planned]:
-        """Suspects first, then one of each slice in turn, so that a tight budget cuts all of them alike."""
+        """Suspects first, then one of each slice in turn, so that a tight budget cuts all equally."""
         tokenizer, amounts = asker.endpoint.tokenizer, self._deployment.amounts
         incident = state.incident
         first = [*state.suspects, *(() if incident is None else incident.prompts)]
@@ -231,7 +231,7 @@ class Rounds:
             order = [name for name in order if name in state.watched]
         start = state.rounds * amounts.required
         turn = [order[(start + n) % len(order)] for n in range(min(amounts.required, len(order)))]
-        if state.phase is Phase.CALIBRATING:  # what a tight budget cut off comes first, so that all have their turn
+        if state.phase is Phase.CALIBRATING:  # items cut by a tight budget come first, so that all have their turn
             unseen = [name for name in order if name not in state.prompts]
             turn = [*unseen, *(name for name in turn if name not in unseen)][: amounts.required]
         required = [self._case(tokenizer, REQUIRED, self._required[name]) for name in turn]
@@ -241,7 +241,7 @@ class Rounds:
             yield from (one for one in group if one is not None)
 
     def _variants(self, number: int) -> Iterator[Case]:
-        """Draws that no round had before."""
+        """Draws that no earlier round used."""
         rng = random.Random(f"{self._seed}/{number}")
         count = self._deployment.amounts.families
         chosen = rng.sample(self._families, k=min(count, len(self._families)))
@@ -257,9 +257,9 @@ class Rounds:
         return Case(**{**vars(renamed), "name": f"{spec.id}/{name}"})
 
     def _anchors(self, state: State) -> list[int]:
-        """Texts of this round: in a calibration first those that are not kept yet; then of one half, or the other.
+        """Texts of this round: in a calibration first those not stored yet; then one half, or the other.
 
-        What a calibration did not come to is never kept later: nobody knows which model would answer then.
+        Texts missed by a calibration are never stored later: the model might have changed by then.
         """
         alarm, count = self._deployment.alarm, self._deployment.amounts.kl
         places = range(alarm.anchors)

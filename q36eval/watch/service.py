@@ -1,7 +1,7 @@
-"""The loop: a round, what it means, what is kept and told of it, and a wait. One process a deployment.
+"""The loop: a round, its evaluation, storage and reports, and a wait. One process per deployment.
 
-All that must not be lost is in the store before it is anywhere else: the charge before the request, the round's id
-before its first question, and state, run and events in one transaction at its end.
+Everything that must not be lost is in the store first: the charge before the request, the round's id before its first
+query, and state, run and events in one transaction at its end.
 """
 
 import json
@@ -46,11 +46,11 @@ from q36eval.watch.store import Store
 from q36eval.watch.webhooks import Courier, Receiver, payload, post
 
 TICK_S = 2.0
-"""Between two looks of the courier and the spool at what waits."""
+"""The interval at which courier and spool check for waiting work."""
 FIRST_PAUSE_S = 30.0
-"""After a round that the server's state put off; it doubles with each further one."""
+"""After a round put off by the server's state; it doubles with each further one."""
 DELIVERING_S = 30.0
-"""So long one round alone waits for history and receivers; the next one goes on with what remains."""
+"""The time that a single round waits for history and receivers; the next one continues with the rest."""
 
 RESULTS = {
     ExitCode.PASS: "pass",
@@ -63,7 +63,7 @@ VERDICTS = {"pass": "PASS", "fail": "FAIL", "inconclusive": "INCONCLUSIVE", "not
 
 @dataclass(frozen=True)
 class Outcome:
-    """What came of one round. `result` is a label of `q36eval_rounds_total`; `run` is None where it was put off."""
+    """The result of one round. `result` is a label of `q36eval_rounds_total`; `run` is None if it was put off."""
 
     at: datetime
     result: str
@@ -95,7 +95,7 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Setting:
-    """What a watch is put together from. `folder` is the branch's: tokenizer, template, configuration."""
+    """The parts of a watch. `folder` is the branch's: tokenizer, template, configuration."""
 
     deployment: Deployment
     family: Family
@@ -108,10 +108,10 @@ class Setting:
 
 
 class Spool:
-    """Brings finished rounds into a history that may be away: from the disk, the oldest first, each once.
+    """Delivers finished rounds to a history that may be unavailable: from the disk, the oldest first, each once.
 
-    A round is in the spool before it is anywhere else. Its id was made before it began, and history takes no id twice:
-    so one that was written just before a kill is found there, and leaves the spool without being written again.
+    A round is in the spool before it is anywhere else. Its id was created before it began, and history accepts no id
+    twice: a round written just before a kill is found there, and leaves the spool without being written again.
     `open_history` is called again after every failure.
     """
 
@@ -122,7 +122,7 @@ class Spool:
         """Whether the newest attempt succeeded."""
 
     def deliver(self) -> int:
-        """Write what waits, until history fails; how many were written.
+        """Write waiting rounds until history fails; returns the number written.
 
         Raises:
             StorageError: the spool itself cannot be read or written.
@@ -136,7 +136,7 @@ class Spool:
                     self._history = self._open()
                 if not self._history.holds(run_id):
                     put_run(self._history, whole, imported=None)
-            except Exception as error:  # whatever a driver raises of a server that is away
+            except Exception as error:  # any driver error of an unavailable server
                 name = "" if isinstance(error, Q36Error) else f"{type(error).__name__}: "
                 self._refuse(f"round {run_id}: {name}{' '.join(str(error).split())}")
                 return written
@@ -183,9 +183,9 @@ class Watch:
         self.rounded = time.monotonic()
         """When a round last ended."""
         self.newest: dict[str, Any] = {}
-        """The newest round's figures, for whoever reads them."""
+        """The newest round's figures, for readers."""
         self.unkept: dict[str, int] = {}
-        """Rounds put off by a disk that could not even count them."""
+        """Rounds put off because the disk could not even count them."""
         self.disk_full = False
         self.endpoint_up = False
         self.not_before: datetime | None = None
@@ -222,7 +222,7 @@ class Watch:
             self._stack.close()
 
     def _begin(self) -> None:
-        """Take up the state that is there, or begin one."""
+        """Load the existing state, or create one."""
         seed = self.store.kept("seed")
         self.rounds = Rounds(self.deployment, self.setting.family, self.store, seed or "")
         baseline = json.dumps(
@@ -242,7 +242,7 @@ class Watch:
                 self._tell(ended)
                 for event in ended:
                     self._log(verdicts.sentence(self.deployment.name, event))
-                self.store.forget_all("anchor/")  # they are texts of the seed before
+                self.store.forget_all("anchor/")  # texts of the previous seed
                 for key, value in {"seed": seed, "baseline": baseline, "begun": seed, "latencies": "[]"}.items():
                     self.store.keep(key, value)
                 self.store.keep("state", State().model_dump_json())
@@ -260,7 +260,7 @@ class Watch:
         self.not_before = None
 
     def _tell(self, events: Sequence[Event], run: str = "") -> None:
-        """Keep events for the receivers, within the transaction of what they are about."""
+        """Store events for the receivers, within the transaction of their cause."""
         deployment, begun = self.deployment, self.store.kept("begun") or ""
         for event in events:
             said = payload(deployment.name, deployment.branch, begun, run, event)
@@ -271,13 +271,13 @@ class Watch:
 
     @property
     def backoff_s(self) -> float:
-        """For how long the server is let alone yet."""
+        """The remaining pause for the server."""
         return 0.0 if self.not_before is None else max(0.0, (self.not_before - self.now()).total_seconds())
 
     # -- rounds
 
     def once(self) -> Outcome:
-        """A round; then history and receivers are served."""
+        """One round; then history and receivers are served."""
         outcome = self.round()
         until = time.monotonic() + DELIVERING_S
         for worker in self._serving(once=True):
@@ -299,7 +299,7 @@ class Watch:
             self._stop.set()
 
     def round(self) -> Outcome:
-        """Ask once; never raises for what the server, the disk or the history does.
+        """One round; does not raise for failures of the server, the disk or the history.
 
         Raises:
             UsageError: the server cannot be used, and never could.
@@ -330,7 +330,7 @@ class Watch:
             self.rounded = time.monotonic()
 
     def _refuse_beforehand(self, at: datetime) -> None:
-        """Raise PutOffError where nothing may be asked now."""
+        """Raise PutOffError if nothing may be sent now."""
         if self.store.spooled() >= self.deployment.spool_rounds:
             raise PutOffError(
                 "spool", f"{self.deployment.spool_rounds} finished rounds wait for a history that takes none"
@@ -403,7 +403,7 @@ class Watch:
         }
         assert whole.run.report is not None, "it was decided"
         decided = whole.run.report.exit_code in (ExitCode.PASS, ExitCode.FAIL)
-        # a quiet round without a verdict measured too little to have noticed a change
+        # a quiet round without a verdict measured too little to detect a change
         if decided or state.phase is not Phase.QUIET or self.state.phase is not Phase.QUIET:
             newest["success_at"] = at.timestamp()
         with self.store.transaction():
@@ -422,7 +422,7 @@ class Watch:
         return outcome
 
     def _unmeasured(self, run: RunRecord, reason: str) -> Outcome:
-        """The endpoint does not answer: a run that says so; the state stays as it was."""
+        """The endpoint does not answer: a run that reports it; the state stays unchanged."""
         self.endpoint_up = False
         self.asker.close()
         at = self.now()
@@ -457,8 +457,8 @@ class Watch:
         return Outcome(at, result, code, why, whole.run.id, events, items)
 
     def _put_off(self, at: datetime, reason: Reason, words: str, wait: float) -> Outcome:
-        """Nothing was measured, and nothing is concluded; the server is let alone for as long as it wants and more, and
-        never for longer than the deployment allows."""
+        """Nothing was measured or concluded; the server is left alone for at least its requested time, and never longer
+        than the deployment allows."""
         longest = self.deployment.back_off.longest_s
         wait = min(wait, longest) if math.isfinite(wait) else longest
         if reason in ("throttled", "latency") and wait >= 0:
@@ -486,7 +486,7 @@ class Watch:
         return Outcome(at, "put_off", ExitCode.NOT_MEASURED, words, put_off=reason)
 
     def _leave_interrupted(self, why: str) -> None:
-        """A round that was begun and has no end stays as one that was interrupted."""
+        """A round without an end stays as an interrupted one."""
         begun = self.store.kept("round")
         if begun is None:
             return
@@ -499,7 +499,7 @@ class Watch:
     # -- history and receivers
 
     def _serving(self, *, once: bool = False) -> list[threading.Thread]:
-        """Threads that serve receivers and history: neither waits for the other where that hangs."""
+        """Threads for receivers and history: neither waits for the other."""
 
         def serve(deliver: Callable[[], int]) -> None:
             while True:
@@ -516,7 +516,7 @@ class Watch:
 
 
 def _why(whole: WholeRun) -> str:
-    """What kept a round from PASS, each thing once; empty where nothing did."""
+    """The reasons that kept a round from PASS, each once; empty without any."""
     report = whole.run.report
     assert report is not None, "it was decided"
     measured = {measurement.slice for measurement in whole.measurements if measurement.metric == "watch_incidents"}

@@ -1,4 +1,5 @@
-"""What is watched, how often, for how much, and how sure an alarm must be: options and a deployment's file, checked."""
+"""The watched deployment, its interval and cost, and an alarm's confidence: options and a deployment's file,
+checked."""
 
 import re
 from pathlib import Path
@@ -22,7 +23,7 @@ def seconds_of(text: str) -> float:
     """Seconds of `90s`, `15m`, `2h` or `1d`.
 
     Raises:
-        ValueError: it is no duration.
+        ValueError: it is not a duration.
     """
     matched = _DURATION.fullmatch(text.strip())
     if matched is None or float(matched[1]) <= 0:
@@ -31,7 +32,7 @@ def seconds_of(text: str) -> float:
 
 
 class Budget(Written):
-    """How much the endpoint may be asked: HTTP requests of any kind, tokens of prompts and completions."""
+    """The limits for queries: HTTP requests of any kind, tokens of prompts and completions."""
 
     requests_per_day: Annotated[int, Field(ge=1)] = 5_000
     tokens_per_day: Annotated[int, Field(ge=1)] = 2_000_000
@@ -50,11 +51,11 @@ class Amounts(Written):
 
 
 class Alarm(Written):
-    """How sure an alarm must be. Every rate is one of all streams together.
+    """The confidence of an alarm. Every rate is for all streams together.
 
-    `years_between_false_openings` is the least mean time until a quiet deployment opens an incident; of those at most
-    `false_confirmations` (a share) are confirmed. A deployment that still loses `recovery_margin` more than is quiet
-    is taken for recovered at most once in `rounds_between_false_closings` rounds on average.
+    `years_between_false_openings` is the minimum mean time until a quiet deployment opens an incident; at most
+    `false_confirmations` (a share) of those are confirmed. A deployment that still loses `recovery_margin` more than
+    quiet counts as recovered at most once in `rounds_between_false_closings` rounds on average.
     """
 
     years_between_false_openings: Annotated[float, Field(gt=0)] = 1.0
@@ -64,26 +65,26 @@ class Alarm(Written):
     closing_rounds: Annotated[int, Field(ge=1)] = 4
     calibration_rounds: Annotated[int, Field(ge=2)] = 24
     quiet_floor: Annotated[float, Field(gt=0, lt=0.5)] = 0.02
-    """Losses that are called quiet whatever a calibration saw; of a required prompt that was right it is the rate."""
+    """The minimum quiet loss rate, whatever a calibration saw; the rate of a required prompt that was right."""
     kl_tolerance: Annotated[float, Field(gt=0)] = 0.001
     """Nats a token: a document that moved less is never lost, nor one that moved less than twice what any did in
     the calibration."""
     anchors: Annotated[int, Field(ge=2)] = 24
-    """Texts whose log-probabilities the calibration keeps; half of them are for confirming alone."""
+    """Texts whose log-probabilities the calibration stores; half of them are only for confirming."""
 
 
 class BackOff(Written):
-    """When the endpoint is let alone."""
+    """When the endpoint is left alone."""
 
     latency_multiple: Annotated[float, Field(gt=1)] = 3.0
-    """Of the time per generated token, over its own baseline."""
+    """Limit for the time per generated token, relative to its own baseline."""
     latency_floor_s: Annotated[float, Field(ge=0)] = 0.02
-    """Seconds a token that are never slow."""
+    """Seconds per token that never count as slow."""
     longest_s: Annotated[float, Field(gt=0)] = 3600.0
 
 
 class Deployment(Written):
-    """One deployment: where it answers, which branch it is, and how it is watched."""
+    """One deployment: its address, its branch, and the settings of its watch."""
 
     name: Annotated[str, Field(pattern=NAME)]
     branch: str
@@ -94,14 +95,14 @@ class Deployment(Written):
     every: str = "15m"
     budget: Budget = Budget()
     canaries: tuple[str, ...] = ()
-    """Ids of the canaries that are drawn from; all that the family knows where none is named."""
+    """Ids of the canaries to draw from; by default all that the family knows."""
     amounts: Amounts = Amounts()
     alarm: Alarm = Alarm()
     back_off: BackOff = BackOff()
     webhooks: tuple[str, ...] = ()
     slack: tuple[str, ...] = ()
     spool_rounds: Annotated[int, Field(ge=1)] = 200
-    """Finished rounds that wait on disk for their history at most."""
+    """The maximum of finished rounds waiting on disk for their history."""
 
     @field_validator("every")
     @classmethod

@@ -1,7 +1,7 @@
-"""What must survive a kill: an SQLite file a deployment, every change a transaction that is on the disk when it ends.
+"""The data that must survive a kill: an SQLite file per deployment; every change is a durable transaction.
 
-State, budget, finished rounds that history does not hold yet, deliveries that no receiver has taken: a round's end
-changes all of them at once, or none. Any thread may use it.
+State, budget, finished rounds not yet in history, undelivered messages: a round's end changes all of them at once, or
+none. Any thread may use it.
 """
 
 import sqlite3
