@@ -1,6 +1,6 @@
 """The gate's report: one `Document`, rendered for terminal, JSON, Markdown, JUnit XML, HTML, GitHub and model cards.
 
-Model text is inert in all of them. Imports the gate's data and nothing that reads history.
+Model text is inert in all of them. It imports the gate's data and no module that reads history.
 """
 
 from q36eval.reports.console_report import to_console

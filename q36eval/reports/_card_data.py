@@ -1,4 +1,4 @@
-"""A run's figures as the Hub's own records, and how they get into a card that is there already."""
+"""A run's figures as the Hub's own records, and their insertion into an existing card."""
 
 import math
 import re
@@ -19,14 +19,14 @@ if TYPE_CHECKING:
     from q36eval.history.records import RunRecord
 
 BEGIN, END = "<!-- q36eval: begin -->", "<!-- q36eval: end -->"
-"""Around the section, so that a later run can replace it. Neither renders."""
+"""Marks around the section, so that a later run can replace it. Neither is rendered."""
 
 OWN_ITEMS = "q36eval"
-"""Type of datasets that are on no Hub. A name with a slash would claim a repository."""
+"""Type of datasets that are not on the Hub. A name with a slash would claim a repository."""
 
 TASK_TYPE = "text-generation"
 OURS = "suite_sha256"
-"""Among a result's dataset arguments: a result that has it was written here."""
+"""A dataset argument that identifies results written here."""
 
 _HAS_METADATA = re.compile(r"\s*---(?:\r\n|\r|\n)")
 _HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
@@ -35,8 +35,8 @@ _HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
 def eval_results(run: "RunRecord", figures: Sequence[CardFigure]) -> "list[EvalResult]":
     """The figures whose items are known, as the Hub's own records.
 
-    The value is the branch's own; reference, comparison, interval and counts are its arguments. A figure that is no
-    finite number is text ("Infinity").
+    The value is the branch's own; reference, comparison, interval and counts are its arguments. A non-finite figure is
+    text ("Infinity").
     """
     return [_eval_result(run, figure, figure.on) for figure in figures if figure.on is not None]
 
@@ -67,7 +67,7 @@ def _metric_args(figure: CardFigure) -> dict[str, Any]:
     if bounds is not None:
         method = {"level": bounds.level, "method": plain(bounds.method)}
         interval = {"lower": bounds.lower, "upper": bounds.upper} | method
-    # of a figure that is compared with the reference's, the interval is of the comparison and not of the value
+    # for a figure compared with the reference's, the interval is of the comparison, not of the value
     compared = {"of": figure.comparison, "value": _value(figure.compared_value)} | (interval or {})
     arguments = {
         "unit": plain(figure.unit),
@@ -103,7 +103,7 @@ def card_data(run: "RunRecord", figures: Sequence[CardFigure]) -> "ModelCardData
 
 
 def published_name(run: "RunRecord") -> str:
-    """The repository's own name where it has one, else the branch's; never a path of the machine that measured."""
+    """The repository's own name if it has one, else the branch's; never a path of the measuring machine."""
     subject = recorded_subject(run.provenance)
     if subject is not None and subject.repository is not None:
         return plain(subject.repository.rpartition("/")[2])
@@ -111,9 +111,10 @@ def published_name(run: "RunRecord") -> str:
 
 
 def update_card(existing: str, card: str) -> str:
-    """A card that is there already, with section and results of another run put in: its own text stays as it is.
+    """An existing card with section and results of another run inserted: its own text stays unchanged.
 
-    Results of earlier runs of this program go, those of others stay. What the card says of its base model stays.
+    Results of earlier runs of this program are replaced, those of others stay. The card's statement of its base model
+    stays.
 
     Raises:
         UsageError: the card's metadata cannot be read.

@@ -1,4 +1,4 @@
-"""Which figures of a run may stand on a model card, and in which words. Only what was measured; pure."""
+"""The figures of a run that may be on a model card, and their descriptions. Only measured figures; pure."""
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -21,12 +21,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class CardFigure:
-    """One figure of the branch beside the reference's.
+    """One figure of the branch, paired with the reference's.
 
     `interval` is of `compared`, the comparison in words (a recovery, a retention, a change, or the figure itself) with
-    its `compared_value`, and `bounds` the same interval in numbers, None where it has no two finite bounds. `on` is
-    what it was measured on, None where the run does not say; `where` says it in words, and `part` which part of that.
-    `margin` and `result` are empty where no criterion judges it.
+    its `compared_value`, and `bounds` the same interval in numbers, None without two finite bounds. `on` is the
+    evaluated data, None if the run does not record it; `where` describes it, and `part` names the part. `margin` and
+    `result` are empty if no criterion judges it.
     """
 
     key: str
@@ -50,7 +50,7 @@ class CardFigure:
 
     @property
     def words(self) -> str:
-        """The metric's name as people say it, with its unit where that is none of its own."""
+        """The metric's display name, with its unit if that is not its own."""
         name = self.described.label
         return f"{name}, {self.unit}" if "/" in self.unit else name
 
@@ -65,7 +65,7 @@ class CardFigure:
 
     @property
     def items(self) -> str:
-        """How many were scored, of how many where some were not asked or gave no answer."""
+        """The number of scored items, and of all if some were not evaluated or gave no answer."""
         scored = f"{self.counts.scored:,}"
         if self.planned is not None and self.planned > self.counts.total:
             scored += f" of {self.planned:,}"
@@ -90,8 +90,8 @@ def card_figures(report: GateReport, run: "RunRecord", measurements: Sequence[Me
 
 
 def card_checks(report: GateReport, run: "RunRecord") -> list[tuple[str, ...]]:
-    """What was counted and may not be more than the margin allows: faults of the files, flips of prompts that must
-    pass. Each with its count, the number of items, the margin and the result."""
+    """Counts that the margin limits: faults of the files, flips of required prompts. Each with its count, the number of
+    items, the margin and the result."""
     return [
         (
             called(result, run),
@@ -106,7 +106,7 @@ def card_checks(report: GateReport, run: "RunRecord") -> list[tuple[str, ...]]:
 
 
 def called(result: CriterionResult, run: "RunRecord") -> str:
-    """What a criterion judges, in words. Its id may be a benchmark's name, and its items another's."""
+    """The description of a criterion's figure. Its id may be a benchmark's name although its items are not."""
     name = metric_of(result.probe, result.metric).label
     if result.probe is ProbeName.WEIGHTS:
         return name if result.slice == "all" else f"{name} ({result.slice})"
@@ -114,7 +114,7 @@ def called(result: CriterionResult, run: "RunRecord") -> str:
 
 
 def _told(result: CriterionResult) -> bool:
-    """Whether its figures may be told: it was judged, and every figure that is shown is a number."""
+    """Whether its figures may be published: it was judged, and every displayed figure is a number."""
     figures = (result.value, result.figure)
     return result.verdict not in UNMEASURED and all(figure is not None and not math.isnan(figure) for figure in figures)
 
@@ -153,7 +153,7 @@ def _judged(result: CriterionResult, run: "RunRecord", planned: Mapping[str, int
 
 
 def _asked_for(result: CriterionResult) -> str:
-    """The margin that held, and what kept it from being the figure of the branch's scheme."""
+    """The margin in use, and why it is not the figure of the branch's scheme."""
     words = None if result.held is None else held_words(result.held)
     rule = margin_text(result.margin, result.unit)
     return rule if words is None else f"{rule} ({words})"
@@ -209,9 +209,9 @@ def _of_measurement(
 
 
 def _place(run: "RunRecord", probe: ProbeName, slice_name: str) -> tuple[MeasuredOn | None, str, str]:
-    """What it was measured on, that in words, and which part of it.
+    """The evaluated data, its description, and the part.
 
-    A group that a run says nothing about is not called by its name, which may be a benchmark's where the items are not.
+    A group without recorded facts is not called by its name, which may be a benchmark's although the items are not.
     """
     on, part = recorded(run.provenance, probe, slice_name)
     if on is None:

@@ -1,7 +1,7 @@
 """The report as a section of a model card, with its evaluation results as the Hub's own types.
 
-Nothing is on it that was not measured in this run. A published figure of the family, a margin's source or a capture's
-estimate is no measurement, and items in a benchmark's form are not that benchmark.
+It contains only measurements of this run. A published figure of the family, a margin's source or a capture's estimate
+is not a measurement, and items in a benchmark's form are not that benchmark.
 """
 
 import re
@@ -39,7 +39,7 @@ def to_card(document: Document) -> str:
 
     Raises:
         UsageError: the run did not pass.
-        ValueError: the document is of no run.
+        ValueError: the document has no run.
     """
     report, run = document.report, document.run
     if run is None:
@@ -94,10 +94,10 @@ def _cells(figure: CardFigure) -> tuple[str, ...]:
 
 
 def _missing(document: Document, run: "RunRecord") -> Iterator[tuple[str, str]]:
-    """What was not measured, and why; a failure is its own reason."""
+    """The missing measurements, with reasons; a failure is its own reason."""
     gaps, order = document.gaps, [result.id for result in document.report.criteria]
     for result in sorted((each for gap in gaps for each in gap.criteria), key=lambda each: order.index(each.id)):
-        # the reason may name the measurement by its key, which is no name for a reader of cards
+        # the reason may contain the measurement's key, which readers of cards do not know
         yield called(result, run), why_text(result).replace(f"{result.probe}.{result.metric}[{result.slice}]", "of it")
     for gap in gaps:
         if gap.stage is not None:

@@ -1,4 +1,4 @@
-"""The report for a terminal: the verdict on one screen of 80 columns and 24 rows, and everything else where asked."""
+"""The report for a terminal: the verdict on one screen of 80 columns and 24 rows, and the rest on request."""
 
 import shlex
 from collections.abc import Iterable, Iterator, Sequence
@@ -31,18 +31,18 @@ STYLES = {
 }
 
 DECIDING_SHOWN = 4
-"""So many criteria that decided stand on the one screen."""
+"""The number of deciding criteria on the one screen."""
 
 MISSING_SHOWN = 2
-"""So many reasons why something was not measured."""
+"""The number of reasons for missing measurements."""
 
 SHARED_SHOWN = 12
-"""Characters that are shown of the beginning that two answers share."""
+"""The displayed characters of the common beginning of two answers."""
 
 DECIDING_COLUMNS = ("criterion", "judged", "margin", "verdict")
 
 FIRST_TO_GO = ("lanes", "floor", "scored", "reference", "branch", "interval")
-"""Columns that a narrow terminal has no room for, in the order in which they go."""
+"""Columns omitted on a narrow terminal, in that order."""
 
 CRITERION_AT_LEAST = 30
 CELL_AT_MOST = 26
@@ -59,8 +59,8 @@ def to_console(document: Document, *, details: bool = True) -> "RenderableType":
 
 
 def verdict_line(document: Document, width: int = MAX_CHARACTERS) -> "Text":
-    """The verdict, of what, in which run, by which policy: all that a quiet gate prints. A long path loses its
-    beginning, so that the run stays whole."""
+    """The verdict, the branch, the run and the policy: the whole output of a quiet gate. A long path loses its
+    beginning, so that the run stays complete."""
     report, run = document.report, document.run
     line = _text(report.headline, STYLES[report.verdict])
     subject, rest = ("", "") if run is None else (document.subject, f", run {run.id}, ")
@@ -72,7 +72,7 @@ def verdict_line(document: Document, width: int = MAX_CHARACTERS) -> "Text":
 
 @dataclass(frozen=True)
 class _OneScreen:
-    """Whatever is named in it, no line but a criterion's title is ever longer than the terminal is wide."""
+    """Lines other than a criterion's title never exceed the terminal's width."""
 
     document: Document
 
@@ -118,7 +118,7 @@ def _lost(document: Document, width: int, *, whole: bool = False) -> Iterator["R
 
 
 def _matters(gap: Gap, deciding: "Sequence[CriterionResult]") -> bool:
-    """Whether it kept from judgement what decided, or is a probe that was to run and could not."""
+    """Whether it prevented the judgement of a deciding criterion, or is a probe that failed to run."""
     broken = gap.failure is not None and gap.failure.of_the_engine
     return not gap.judged and not gap.told and (broken or any(result in deciding for result in gap.criteria))
 
@@ -139,7 +139,7 @@ def _lane(lane: "LaneResult") -> "Text":
 
 
 def _rests_on(document: Document) -> Iterator[str]:
-    """What the verdict rests on besides the figures."""
+    """The basis of the verdict besides the figures."""
     waiver = lapsing(document.report)
     if waiver is not None:
         named = [result.name for result in document.report.criteria if waiver in result.waived_by]
@@ -171,7 +171,7 @@ def _steps(document: Document, width: int) -> Iterator["Text"]:
 
 
 def _link_lines(links: "Iterable[Link]") -> Iterator["Text"]:
-    """An address is broken where a line ends: a terminal still opens it, and so does who copies it."""
+    """An address breaks at a line's end: terminals still open it, and it can be copied."""
     for link in links:
         line = _text(f"{link.words}: ").append_text(_text(link.address, "cyan"))
         line.overflow = "fold"
@@ -179,7 +179,7 @@ def _link_lines(links: "Iterable[Link]") -> Iterator["Text"]:
 
 
 def _command_lines(command: str, width: int) -> Iterator[str]:
-    """A command that can be copied whole whatever the width: broken between words, with `\\` where it goes on."""
+    """A command that can be copied at any width: broken between words, with a `\\` at the break."""
     if len(command) <= width:
         yield command
         return
@@ -290,7 +290,7 @@ def _cell(result: "CriterionResult", column: str, words: str) -> "Text":
 
 
 def _listed(title: str, lines: "Iterable[Text]") -> Iterator["RenderableType"]:
-    """A heading and what stands under it; nothing where there is nothing."""
+    """A heading with its lines; nothing without lines."""
     from rich.padding import Padding
 
     shown = list(lines)

@@ -1,4 +1,4 @@
-"""The answers that show best why a verdict is not PASS: for people, who believe an answer sooner than a figure."""
+"""The answers that best show why a verdict is not PASS: for people, who trust an answer more than a figure."""
 
 from dataclasses import dataclass
 

@@ -1,6 +1,6 @@
-"""A gate run's report, built once: everything that is said of it, in plain text that each format lays out and escapes.
+"""A gate run's report, built once: its whole content in plain text that each format lays out and escapes.
 
-What was not measured, and why, is worked out here alone (`not_measured`).
+Missing measurements and their reasons are determined only here (`not_measured`).
 """
 
 import math
@@ -46,10 +46,10 @@ LAYER_TITLE = "Checkpoint or engine"
 
 @dataclass(frozen=True)
 class Gap:
-    """Something that was not measured, and why: `criteria` that it kept from judgement, a `stage` or a `failure`.
+    """A missing measurement, with the reason: its `criteria`, a `stage` or a `failure`.
 
-    `judged`: the criterion has a verdict all the same, and no figure that could be published. `told`: the criteria's
-    own reasons say already what failed.
+    `judged`: the criterion still has a verdict, but no publishable figure. `told`: the criteria's own reasons already
+    name the failure.
     """
 
     reason: str
@@ -61,7 +61,7 @@ class Gap:
 
 
 def not_measured(report: GateReport) -> tuple[Gap, ...]:
-    """What was not measured and why: criteria by their reason (blocking ones first), stages, probes that failed."""
+    """The missing measurements with reasons: criteria (blocking ones first), stages, failed probes."""
     grouped: dict[str, list[CriterionResult]] = {}
     without_figure = []
     for result in report.criteria:
@@ -91,7 +91,7 @@ class Entry:
 
 @dataclass(frozen=True)
 class Section:
-    """A heading and what stands under it; nothing is shown of an empty one."""
+    """A heading with its lines; an empty section is not shown."""
 
     title: str
     entries: tuple[Entry, ...]
@@ -107,13 +107,13 @@ class Row:
 
 @dataclass(frozen=True)
 class Document:
-    """One report. Text in it is as people and models wrote it: every format makes it harmless in its own way.
+    """One report. Its texts are the original ones of people and models: every format escapes them itself.
 
-    `measurements` are the run's; without them only what the policy judges is reported. `answers` show why it did not
-    pass. `since` is what people did about the run since it was decided, `superseded` how its branch stands now where a
-    PASS ships nothing any more. `layer` says whether the checkpoint or the engine is at fault, None where that is not
-    asked. `largest_loss` says of which canary most answers were lost; `sizes` are the branches of its family that
-    compare with it, itself included.
+    `measurements` are the run's; without them only the policy's figures are reported. `answers` show why it did not
+    pass. `since` is people's actions on the run since its decision, `superseded` the branch's present state if a PASS
+    no longer approves a release. `layer` is the layer at fault, checkpoint or engine, None if not determined.
+    `largest_loss` is the canary with most lost answers; `sizes` are the comparable branches of its family, itself
+    included.
     """
 
     report: GateReport
@@ -143,13 +143,13 @@ class Document:
 
     @cached_property
     def decided(self) -> Section:
-        """What decided and how nearly."""
+        """The deciding criteria and their distances."""
         title = story.decided_title(self.report)
         return Section(title, tuple(_judged(r, story.decision_line(r)) for r in story.decided_by(self.report)))
 
     @cached_property
     def findings(self) -> Section:
-        """What inspection found that decided: file or tensor, and its fault; the first of each criterion."""
+        """The deciding findings of the inspection: file or tensor, and its fault; the first of each criterion."""
         notes = {measurement.key: measurement.note for measurement in self.measurements}
         failed = [result for result in story.decided_by(self.report) if result.verdict is CriterionVerdict.FAIL]
         of_weights = [result for result in failed if result.probe is ProbeName.WEIGHTS]
@@ -178,23 +178,23 @@ class Document:
 
     @cached_property
     def gaps(self) -> tuple[Gap, ...]:
-        """What was not measured, and why."""
+        """The missing measurements, with reasons."""
         return not_measured(self.report)
 
     @cached_property
     def held(self) -> Section:
-        """Which margins held, of those that depend on the scheme."""
+        """The margins in use, for those that depend on the scheme."""
         lines = (Entry(line, long=True) for line in held_lines(self.report))
         return Section("Margins that depend on the scheme", tuple(lines))
 
     @cached_property
     def floors(self) -> Section:
-        """What the reference differs from itself by."""
+        """The reference's differences from itself."""
         return Section("Noise floor: the reference against itself", _lines(floor_lines(self.report)))
 
     @cached_property
     def details(self) -> tuple[Section, ...]:
-        """What stands below the table: why, what is missing, what would help, and in what order it was evaluated."""
+        """The sections below the table: reasons, missing parts, suggestions, and the order of evaluation."""
         report, names = self.report, story.by_id(self.report)
         answers = (Entry(words, (names[name].name,)) for name, words in story.answer_lines(report))
         why = (_judged(result, why_text(result)) for result in story.reasons(report))
@@ -228,7 +228,7 @@ class Document:
         return () if self.run is None else tuple(provenance_of(self.run))
 
     def deciding_lane(self, lane: LaneResult) -> tuple[str, tuple[str, ...]]:
-        """What decided a lane: how that is called, and the criteria's names."""
+        """The deciding criteria of a lane: a heading, and the criteria's names."""
         results = story.decided_by(self.report, lane)
         return "decided by" if lane.decisive else "smallest headroom:", tuple(result.name for result in results)
 

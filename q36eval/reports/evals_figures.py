@@ -1,4 +1,4 @@
-"""What a run's eval measurements say, group by group, for every report and page. Pure; never imports an engine."""
+"""A run's eval measurements, group by group, for every report and page. Pure; never imports an engine."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -12,7 +12,7 @@ from q36eval.reports.text import number
 
 SUITE = "suite"
 DEFAULT_RECOVERY = 0.97
-"""The cards' RULER recovery: what a length must keep to count, unless a person says otherwise."""
+"""The cards' RULER recovery: the minimum for a length to count, unless a person sets another."""
 
 
 @dataclass(frozen=True)
@@ -113,17 +113,17 @@ class EvalsFigures:
 
 
 def percent(value: float | None) -> str:
-    """A share in percent; a dash where there is none."""
+    """A share in percent; a dash without one."""
     return number(value) if value is None or not math.isfinite(value) else f"{100 * value:.1f} %"
 
 
 def percent_interval(interval: Interval) -> str:
-    """Both bounds in percent, or why there are none."""
+    """Both bounds in percent, or the reason for none."""
     return why_none(interval) or f"[{percent(interval.lower)}, {percent(interval.upper)}]"
 
 
 def why_none(interval: Interval) -> str | None:
-    """Why neither bound is identified, in brackets; None where one is."""
+    """Why neither bound is identified, in brackets; None if one is."""
     kind, _, why = interval.method.partition(": ")
     return f"({why or 'no interval'})" if kind == "none" else None
 
@@ -143,7 +143,7 @@ def ratio_words(m: Measurement | None) -> str:
 
 
 def _ratio(value: float) -> str:
-    """Four decimals, since what matters of a ratio is how far from 1 it is."""
+    """Four decimals, since the distance from 1 matters."""
     return f"{value:.4f}" if math.isfinite(value) else number(value)
 
 
@@ -192,7 +192,7 @@ def effective_words(length: EffectiveLength) -> str:
 
 
 def recovery_asked(report: GateReport) -> dict[str, float]:
-    """By slice the recovery that the policy asks of accuracy: what a length of such a group must keep to count."""
+    """By slice the policy's required recovery of accuracy: the minimum for a length to count."""
     return {
         result.slice: result.margin.value
         for result in report.criteria

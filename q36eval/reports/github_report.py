@@ -11,11 +11,11 @@ from q36eval.reports.story import decided_by, decision_line, worst_first
 from q36eval.reports.text import why_text
 
 SUMMARY_LIMIT_BYTES = 1024 * 1024
-"""What GitHub keeps of one step's summary; a larger one is refused as a whole (its documentation, "Workflow commands
-for GitHub Actions", section "Step isolation and limits")."""
+"""GitHub's limit for one step's summary; a larger one is refused as a whole (its documentation, "Workflow commands for
+GitHub Actions", section "Step isolation and limits")."""
 
 ANNOTATIONS_PER_LEVEL = 10
-"""GitHub shows so many errors and so many warnings of one step, and drops the others without a word."""
+"""GitHub's maximum of errors and of warnings per step; it silently drops the others."""
 
 Level = Literal["error", "warning", "notice"]
 
@@ -30,7 +30,7 @@ def to_summary(document: Document, *, limit_bytes: int = SUMMARY_LIMIT_BYTES) ->
 
 
 def unjudged_summary(branch: str, problem: str, *, limit_bytes: int = SUMMARY_LIMIT_BYTES) -> str:
-    """The same of a branch that has no report: that, and why."""
+    """The summary of a branch without a report: the branch, and the reason."""
     return _within(limit_bytes, f"# Not judged: {markdown(branch)}\n\n{markdown(problem)}\n")
 
 
@@ -68,7 +68,7 @@ def _words(result: CriterionResult) -> str:
 
 
 def unjudged_annotation(branch: str, problem: str) -> str:
-    """The one of a branch that has no report."""
+    """The annotation of a branch without a report."""
     return _command("error", f"q36eval of {branch}", f"not judged: {problem}")
 
 

@@ -1,8 +1,8 @@
-"""The JSON report: what a program may rely on, published as a versioned JSON Schema.
+"""The JSON report: a stable interface for programs, published as a versioned JSON Schema.
 
-The version grows when a field goes or changes its meaning; a new field alone does not raise it. Every field is always
-there, but those of a criterion that only some have (`title`, `held`, `anomalous`, a margin's `schemes`, `beyond`,
-`beyond_margins` and `of`). Floats that JSON has no number for are the texts NaN, Infinity and -Infinity.
+The version grows when a field is removed or changes its meaning; a new field alone does not raise it. Every field is
+always present, except those of a criterion that only some have (`title`, `held`, `anomalous`, a margin's `schemes`,
+`beyond`, `beyond_margins` and `of`). Floats that JSON cannot represent are the texts NaN, Infinity and -Infinity.
 """
 
 import json
@@ -68,7 +68,7 @@ class _Published(GenerateJsonSchema):
         return False
 
     def default_schema(self, schema: core_schema.WithDefaultSchema) -> JsonSchemaValue:
-        return self.generate_inner(schema["schema"])  # a field that is always there has no default
+        return self.generate_inner(schema["schema"])  # a field that is always present has no default
 
     def field_is_required(self, field: Any, *_total: Any, **_more: Any) -> bool:
         return field.get("serialization_exclude_if") is None

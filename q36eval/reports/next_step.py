@@ -1,4 +1,4 @@
-"""What to do about a verdict: commands, the most useful first."""
+"""Next steps after a verdict: commands, the most useful first."""
 
 import re
 import shlex
@@ -25,15 +25,15 @@ if TYPE_CHECKING:
 DEFAULT_FAMILY = "sandbox"
 
 CONFIGURATION, INTEGRITY = "configuration_differences", "integrity_faults"
-"""Of the weights' metrics the one that is about no tensor, and the one after which no model can be loaded."""
+"""The weights' metric that is not about tensors, and the one after which no model can be loaded."""
 
 _SAFE = re.compile(r"[\w./][\w ./@+,=-]*", re.ASCII)
-"""Commands stand in a terminal, in a code span of Markdown and in HTML: nothing in them needs escaping."""
+"""Commands appear in a terminal, in Markdown code and in HTML: nothing in them needs escaping."""
 
 
 @dataclass(frozen=True)
 class NextStep:
-    """A command to copy, and what it gives."""
+    """A command to copy, and its result."""
 
     command: str
     why: str
@@ -41,7 +41,7 @@ class NextStep:
 
 @dataclass(frozen=True)
 class Since:
-    """What people did about a run since it was decided: whether it is the blessed one, and who signed it.
+    """People's actions on a run since its decision: whether it is the blessed one, and who signed it.
 
     `signed_by` are those whose signatures its decision does not count yet.
     """
@@ -58,7 +58,7 @@ PAGES = "q36eval ui"
 MOST_PROMPTS = 128
 """Of one kind: the shipped canaries have 130 with tools, for the family that has learnt least."""
 WATCHED = "watch_incidents"
-"""The metric of a deployment that is watched: the next round comes by itself."""
+"""The metric of a watched deployment: the next round is automatic."""
 
 
 AT_FAULT = "shows whether the checkpoint or the engine is at fault"
@@ -107,7 +107,7 @@ def _steps(report: GateReport, run: "RunRecord", since: Since) -> Iterator[NextS
 
 
 def _of_server(report: GateReport, run: "RunRecord") -> NextStep:
-    """After what an endpoint shows by itself, which says nothing of the weights."""
+    """The next step after the result of an endpoint alone, which says nothing about the weights."""
     branch = branch_option(run)
     if any(result.metric == WATCHED for result in report.criteria):
         if report.verdict is Verdict.FAIL:
@@ -161,7 +161,7 @@ def _after_fail(report: GateReport, run: "RunRecord") -> Iterator[NextStep]:
 
 
 def _declaring(run: "RunRecord") -> Iterator[NextStep]:
-    """How a chat template that differs on purpose is declared; nothing where it does not differ, or was declared."""
+    """The declaration of an intentionally different chat template; nothing if it is equal or already declared."""
     if run.identity is None or run.reference_identity is None or recorded_template(run.provenance) is not None:
         return
     sha256 = run.identity.chat_template_sha256
@@ -228,7 +228,7 @@ def _after_inconclusive(report: GateReport, run: "RunRecord", since: Since) -> I
 
 
 def _beyond_the_reference(result: CriterionResult) -> bool:
-    """Whether it was not measured since the reference cannot do it: measured again, it would be as it is."""
+    """Whether it was not measured because the reference cannot do it: a repeat would not change that."""
     competence = result.competence
     return result.verdict is CriterionVerdict.NOT_MEASURED and competence is not None and bool(competence.left_out)
 
@@ -245,13 +245,13 @@ def branch_option(run: "RunRecord") -> str:
 
 
 def _engine(run: "RunRecord") -> str:
-    """How a command names the engine that served the run; nothing of one in this process."""
+    """The option for the run's serving engine; empty for one in this process."""
     engine = "" if run.identity is None else run.identity.engine
     return {"vllm": " --engine vllm", "openai": " --engine openai --base-url URL"}.get(engine, "")
 
 
 def _in_history(run: "RunRecord") -> str:
-    """The same for a command that reads history alone, and takes no reference."""
+    """The same for a command that reads only history and has no reference option."""
     return branch_option(run).partition(" --reference")[0]
 
 
@@ -272,6 +272,6 @@ def _checkpoint(run: "RunRecord") -> str:
 
 
 def _word(name: str, placeholder: str) -> str:
-    """A name as a shell reads it; the placeholder for one that no format may show unescaped, or that is an option."""
+    """A name quoted for a shell; the placeholder for one that a format would have to escape, or that is an option."""
     safe = _SAFE.fullmatch(name) is not None and name == plain(name)
     return shlex.quote(name) if safe else placeholder
