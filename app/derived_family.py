@@ -9,16 +9,16 @@ from q36eval.config import Branch, Family, Paths, Source
 from q36eval.errors import Q36Error
 
 FLOOR_DOCUMENTS = 4
-"""The documents that the noise floor is measured on: each of its perturbations costs as much as the branch, and the
-margins of `standard` are a hundred times as wide."""
+"""The number of documents for the noise floor: each of its perturbations costs as much as the branch, and the margins
+of `standard` are a hundred times as wide."""
 REFERENCE = "reference"
 """The one branch of a derived family."""
 STANDARD = "standard"
 """The suite and the policy of a derived family."""
 CONTEXT_LENGTH = 4096
-"""Of a model that names none."""
+"""For a model without a limit."""
 LONGEST = 2**31
-"""Tokenizers without a limit name one beyond all sense."""
+"""Tokenizers without a limit have an absurdly large one."""
 _LENGTHS = ("max_position_embeddings", "n_positions", "max_sequence_length", "max_seq_len", "seq_length")
 
 
@@ -51,8 +51,8 @@ def derive_family(folder: Path, paths: Paths, name: str = "", repository: str | 
     Args:
         folder: the reference's checkpoint folder or GGUF.
         paths: where declared families are.
-        name: what it is called; by default as its repository or folder.
-        repository: its repository, where it came from the Hub.
+        name: its name; by default that of its repository or folder. repository: its repository, if it came from the
+            Hub.
 
     Raises:
         EngineError: the process that renders chat templates was ended by something else.

@@ -1,4 +1,4 @@
-"""What an installation is: where its data and state lie and why, what is installed, and what stands in a gate's way.
+"""An installation's description: places of data and state with reasons, packages, and obstacles to a gate.
 
 Nothing is written and no network is used.
 """
@@ -28,7 +28,7 @@ EXTRAS = {
 """A module of each extra; pip installs all of an extra or nothing."""
 
 LITTLE_BYTES = 2 * 1024**3
-"""Less free disk than this is named: a reference pack of the 35B model alone takes gigabytes."""
+"""Less free disk than this is reported: a reference pack of the 35B model alone takes gigabytes."""
 
 
 def diagnosis(paths: Paths) -> dict[str, Any]:
@@ -95,7 +95,7 @@ def _history(paths: Paths) -> dict[str, Any]:
 def _devices(problems: list[str]) -> list[dict[str, Any]]:
     try:
         import torch
-    except Exception as error:  # a library that cannot be loaded raises OSError, another version whatever it likes
+    except Exception as error:  # a broken library raises OSError, another version any exception
         problems.append(f"PyTorch cannot be imported ({type(error).__name__}: {error}); install it again.")
         return []
     devices: list[dict[str, Any]] = [{"name": "cpu", "threads": torch.get_num_threads()}]
@@ -107,7 +107,7 @@ def _devices(problems: list[str]) -> list[dict[str, Any]]:
 
 
 def lines(body: dict[str, Any]) -> Iterator[tuple[str, str]]:
-    """What a diagnosis says, for people: a label and its text, line by line."""
+    """A diagnosis for people: a label and its text, line by line."""
     for label, value in body.items():
         for each in value if isinstance(value, list) else [value]:
             yield ("PROBLEM" if label == "problems" else label), _words(each)

@@ -1,4 +1,4 @@
-"""What a spelling on the command line names: a branch of a family, a folder or file, or a checkpoint on the Hub.
+"""The meaning of a name on the command line: a branch of a family, a folder or file, or a checkpoint on the Hub.
 
 ./folder  /folder  file.gguf     a path
 FAMILY/BRANCH                    a branch of that family
@@ -49,7 +49,7 @@ def hub_name(name: HubName) -> str:
 
 
 def source_on_hub(source: Source) -> HubName | None:
-    """Where a family's file says that a branch is published; None of a folder."""
+    """The published source of a branch in a family's file; None for a folder."""
     return None if source.repository is None else HubName(source.repository, source.revision or "main")
 
 
@@ -64,15 +64,15 @@ def is_checkpoint(place: str | Path) -> bool:
 
 
 def meaning(text: str, chosen: Family | None, paths: Paths, *, everywhere: bool = False) -> Meaning:
-    """What a person means, with the family that is `chosen`.
+    """The meaning of a name, given the `chosen` family.
 
     A Hub name that a family's file gives as a branch's source is that branch; with `everywhere` all shipped families
     are searched, otherwise the chosen one.
 
     Raises:
-        UsageError: the name is empty, names nothing, or names several things; then each unambiguous spelling is listed.
+        UsageError: the name is empty, unknown, or ambiguous; then each unambiguous spelling is listed.
     """
-    if not text.strip():  # as a path, nothing is the current folder
+    if not text.strip():  # an empty path is the current folder
         raise UsageError("option-empty", "A checkpoint's name is empty; name a branch, ./folder or ORG/NAME.")
     if text.startswith(("/", "./", "../")) or text in (".", "..") or (text.endswith(".gguf") and ":" not in text):
         return Meaning(path=Path(text))
@@ -123,7 +123,7 @@ def _bare(text: str, chosen: Family | None, paths: Paths) -> Meaning:
 
 
 def closest(name: str, names: Iterable[str]) -> str:
-    """Names like one that is none of them, in words."""
+    """Names similar to an unknown one, in words."""
     known = sorted(set(names))
     close = difflib.get_close_matches(name, known, n=5) or known[:10]
     more = "closest are" if len(close) < len(known) else "there is"

@@ -1,4 +1,4 @@
-"""What a gate needs, as one table: each thing with its state, a sentence about it, and the command that mends it."""
+"""The prerequisites of a gate as one table: each with its state, a sentence, and the command that fixes it."""
 
 import re
 import shlex
@@ -48,14 +48,14 @@ CODES = {
     "time": (),
     "policy": ("policy-", "lane-", "too-few-", "margin-", "skill-"),
 }
-"""The rows, each with how the codes of its problems begin."""
+"""The rows, each with the prefixes of its problems' codes."""
 
 REQUEST = "request"
-"""The row of every other problem, which is there only with one."""
+"""The row of all other problems, present only if there are any."""
 
 
 class State(StrEnum):
-    """What is known of a thing that a gate needs."""
+    """The state of a prerequisite."""
 
     OK = "ok"
     MISSING = "missing"
@@ -64,7 +64,7 @@ class State(StrEnum):
 
 @dataclass(frozen=True)
 class Row:
-    """One thing that a gate needs; `command` mends it where one can, `codes` are those of its problems."""
+    """One prerequisite of a gate; `command` fixes it if possible, `codes` are those of its problems."""
 
     what: str
     state: State
@@ -75,7 +75,7 @@ class Row:
 
 @dataclass
 class Asked:
-    """What a person named, as it was written: what commands are made of."""
+    """A person's options as written, for building commands."""
 
     branch: str | None = None
     reference: str | None = None
@@ -83,10 +83,10 @@ class Asked:
     suite: str | None = None
     policy: str | None = None
     words: Sequence[str] = ()
-    """Those of a gate's command line after its name; empty of another command."""
+    """The words of a gate's command line after its name; empty for other commands."""
     policy_check: str = ""
     folder: str = ""
-    """The command that checks the policy, and where a tokenizer is: `understand` fills them in."""
+    """The command that checks the policy, and the folder of a tokenizer; set by `understand`."""
 
     def gate(self, **changed: str) -> str:
         """The gate's command line as it was typed, with other values for some of its options."""
@@ -102,7 +102,7 @@ class Asked:
         return shlex.join(["q36eval", "gate", *words])
 
     def understand(self, request: Request) -> None:
-        """What it came to: a derived family has no file that a policy could be checked for."""
+        """Use the resolved request: a derived family has no file for which a policy could be checked."""
         self.folder = str((request.reference or request.branch).folder)
         if request.policy is not None and not isinstance(request.family, DerivedFamily):
             self.policy_check = f"q36eval policy check {shlex.quote(self.policy or request.policy.name)}"
@@ -115,7 +115,7 @@ def _options(named: Mapping[str, str | None]) -> str:
 
 @dataclass(frozen=True)
 class Looked:
-    """The rows of a request, its plan where there is one, and why there is none; without either weights are missing."""
+    """The rows of a request, its plan if any, and why it has none; without either, weights are missing."""
 
     rows: tuple[Row, ...]
     plan: RunPlan | None = None
@@ -125,9 +125,9 @@ class Looked:
 def look(
     request: Request, asked: Asked, paths: Paths, history: History | None, found: Iterable[Problem] = ()
 ) -> Looked:
-    """Look at everything that a request needs, and plan it where nothing is missing; nothing is computed.
+    """Check all prerequisites of a request, and plan it if nothing is missing; nothing is computed.
 
-    `found` are the problems of putting the request together.
+    `found` are the problems of building the request.
     """
     plan, refused = None, None
     with opened_once() as folders:
@@ -149,7 +149,7 @@ def look(
 
 
 def _of_downloads(request: Request) -> list[Problem]:
-    """What is wrong with weights that are not here yet, so that they are not downloaded for nothing."""
+    """Problems of weights not downloaded yet, to avoid a useless download."""
     from q36eval.checkpoints.supported_architectures import check_named
 
     found: list[Problem] = []
@@ -167,12 +167,12 @@ def _of_downloads(request: Request) -> list[Problem]:
 
 
 def problems_of(error: Q36Error) -> tuple[Problem, ...]:
-    """Those that an error holds, or it alone."""
+    """The problems in an error, or the error as one."""
     return getattr(error, "problems", ()) or (Problem(error.code, str(error)),)
 
 
 def rows_of(problems: Sequence[Problem], asked: Asked, known: Iterable[Row] = ()) -> Iterator[Row]:
-    """One row for each thing: its problems; else as it is `known`; else it was not looked at."""
+    """One row per prerequisite: its problems; else its `known` state; else "not checked"."""
     by_what: dict[str, list[Problem]] = {}
     for problem in problems:
         by_what.setdefault(_what(problem.code), []).append(problem)
@@ -199,11 +199,11 @@ def _what(code: str) -> str:
 _TOLD = re.compile(
     r"(pip install [^;]*?|hf auth login|q36eval (?:data freeze|sandbox build)[^;`]*?)`?(?:[.;](?:\s|$)|$)"
 )
-"""The command in a sentence that names one."""
+"""The command in a sentence."""
 
 
 def _mended_by(problem: Problem, asked: Asked) -> str:
-    """The command that mends it; empty where none does."""
+    """The command that fixes it; empty if none does."""
     code, told = problem.code, _TOLD.search(problem.message)
     if told is not None:
         return told[1].replace("FOLDER", shlex.quote(asked.folder or "FOLDER"))
@@ -232,7 +232,7 @@ def _mended_by(problem: Problem, asked: Asked) -> str:
 
 
 def _copied_tokenizer(asked: Asked) -> str:
-    """From the one of the two folders that has one."""
+    """From whichever of the two folders has one."""
     both = [Path(named) for named in (asked.reference, asked.branch) if named is not None and Path(named).is_dir()]
     both.sort(key=lambda folder: not (folder / "tokenizer.json").is_file())
     having, lacking = (shlex.quote(str(folder)) for folder in both) if both[1:] else ("REFERENCE", "BRANCH")
@@ -243,7 +243,7 @@ _Seen: TypeAlias = tuple[State, str] | tuple[State, str, str]
 
 
 def _known(request: Request, prepared: Prepared, plan: RunPlan | None, asked: Asked, paths: Paths) -> Iterator[Row]:
-    """What is seen of each thing where no problem was met."""
+    """The observed state of each prerequisite without a problem."""
     each: tuple[tuple[str, Callable[[], _Seen]], ...] = (
         ("architecture", lambda: _architecture(request)),
         ("files", lambda: _files(request, asked)),
@@ -258,7 +258,7 @@ def _known(request: Request, prepared: Prepared, plan: RunPlan | None, asked: As
     for what, seen in each:
         try:
             yield Row(what, *seen())
-        except Q36Error as error:  # loading or inspecting it reports that too
+        except Q36Error as error:  # reported by loading or inspecting it, too
             found = Problem(error.code, str(error))
             yield Row(what, State.MISSING, str(error), _mended_by(found, asked), (error.code,))
     if not any(_what(problem.code) == "suite data" for problem in prepared.problems):

@@ -1,9 +1,9 @@
-"""The sandbox's branches: where each is, how to build those that are not committed whole, and whether all are intact.
+"""The sandbox's branches: their places, building those that are not committed as a whole, and verification.
 
 A branch is committed as a complete Hugging Face folder `data/sandbox/<branch>/`, or as an overlay
-`data/sandbox/overlays/<branch>/` (its configuration, and the tensors in which it differs from another branch), or it is
+`data/sandbox/overlays/<branch>/` (its configuration, and its tensors that differ from another branch), or it is
 computed from the reference. Overlays and computed branches are built on first use into `.q36eval/sandbox/`; the bytes
-must be those of `data/sandbox/manifest.json`, so tensors are copied as bytes. What made all of it is
+must match `data/sandbox/manifest.json`, so tensors are copied as bytes. The code that made them is in
 `benchmarks/sandbox/`.
 """
 
@@ -78,10 +78,10 @@ def build(name: str, sandbox_dir: Path = SANDBOX_DIR, build_dir: Path | None = N
 
 
 def verify(sandbox_dir: Path = SANDBOX_DIR) -> list[str]:
-    """What is wrong with the committed files, one sentence each; empty when every byte is as in the manifest.
+    """The errors of the committed files, one sentence each; empty if every byte matches the manifest.
 
     Raises:
-        UsageError: there is no manifest.
+        UsageError: the manifest does not exist.
     """
     manifest = read_manifest(sandbox_dir)
     problems = []
@@ -102,8 +102,8 @@ def verify(sandbox_dir: Path = SANDBOX_DIR) -> list[str]:
 
 
 def kind_of(name: str, sandbox_dir: Path = SANDBOX_DIR) -> Kind:
-    """How a branch is kept."""
-    if (sandbox_dir / name / "config.json").is_file():  # a checkout may leave an empty folder of a branch that moved
+    """The form in which a branch is stored."""
+    if (sandbox_dir / name / "config.json").is_file():  # a checkout may contain an empty folder of a moved branch
         return "committed"
     return "overlay" if (sandbox_dir / "overlays" / name).is_dir() else "computed"
 
@@ -112,7 +112,7 @@ def read_manifest(sandbox_dir: Path) -> dict[str, Any]:
     """`{"branches": {name: {file: sha256}}, "overlays": {name: {file: sha256}}}`.
 
     Raises:
-        UsageError: there is none.
+        UsageError: it does not exist.
     """
     file = sandbox_dir / "manifest.json"
     if not file.is_file():
@@ -122,7 +122,7 @@ def read_manifest(sandbox_dir: Path) -> dict[str, Any]:
 
 
 def build_into(folder: Path, name: str, sandbox_dir: Path) -> None:
-    """Build beside the final place, then move, so that an interrupted build leaves nothing half-made."""
+    """Build next to the final place, then move, so that an interrupted build leaves no partial folder."""
     folder.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=folder.parent) as scratch:
         fresh = Path(scratch) / name
@@ -148,7 +148,7 @@ def build_into(folder: Path, name: str, sandbox_dir: Path) -> None:
 
 
 def tensors_of(name: str, sandbox_dir: Path) -> dict[str, RawTensor]:
-    """Every stored tensor of a branch that is committed or an overlay, over whichever branches."""
+    """Every stored tensor of a committed or overlay branch, through all its base branches."""
     if kind_of(name, sandbox_dir) != "overlay":
         return read_raw(sandbox_dir / name)
     overlay = sandbox_dir / "overlays" / name

@@ -1,7 +1,8 @@
-"""The sandbox's committed files where the program is installed without its repository: which are there, and fetching.
+"""The sandbox's committed files in an installation without the repository: presence and fetching.
 
-A package brings the manifest and all small files; the weights (27 MB) come from a checkout or a web server, into the
-state. Whoever serves them is not trusted: a file counts when its SHA-256 is the one in the package's manifest.
+A package contains the manifest and all small files; the weights (27 MB) are fetched from a checkout or a web server
+into the state folder. The source is not trusted: a file counts only if its SHA-256 is the one in the package's
+manifest.
 """
 
 import hashlib
@@ -19,18 +20,18 @@ from q36eval.files import replacing
 from q36eval.provenance import installed_from
 
 FROM = "Q36EVAL_SANDBOX_FROM"
-"""Names where the weights come from, as `--from` does: a checkout, or the web address of its `data/sandbox`."""
+"""The variable for the source of the weights, like `--from`: a checkout, or the web address of its `data/sandbox`."""
 
 COMMAND = "q36eval sandbox build"
 LARGEST_BYTES = 64 * 1024**2
-"""No file of the sandbox is larger; whatever serves more is not serving one."""
+"""An upper bound on the size of the sandbox's files; a larger download is refused."""
 
 SECONDS = 30.0
-"""How long a server may be silent."""
+"""The timeout of a silent server."""
 
 
 def committed_files(branch: str, shipped: Path) -> dict[str, str]:
-    """What a branch is made of: SHA-256 of each committed file by its path below `data/sandbox`."""
+    """The files of a branch: SHA-256 of each committed file by its path below `data/sandbox`."""
     manifest, kind = read_manifest(shipped), kind_of(branch, shipped)
     if kind == "committed":
         return _below(branch, manifest["branches"][branch])
@@ -46,13 +47,13 @@ def _below(folder: str, listed: dict[str, str]) -> dict[str, str]:
 
 
 def missing_files(paths: Paths, branches: Iterable[str] | None = None) -> list[str]:
-    """The committed files of these branches (of all by default) that are not there, by their paths."""
+    """The missing committed files of these branches (of all by default), by their paths."""
     wanted = {name for each in branches or NAMES for name in committed_files(each, paths.data / "sandbox")}
     return sorted(name for name in wanted if not (paths.sandbox / name).is_file())
 
 
 def check_fetched(branch: str, paths: Paths) -> None:
-    """Whether a branch can be opened; nothing is downloaded by a gate.
+    """Check that a branch can be opened; a gate downloads nothing.
 
     Raises:
         UsageError: its files were not fetched, or belong to another version of this program.
@@ -70,10 +71,10 @@ def check_fetched(branch: str, paths: Paths) -> None:
 
 
 def fetch(branches: Iterable[str], paths: Paths, named: str | None, notify: Callable[[str], None]) -> None:
-    """Bring the committed files of these branches into the state; what is there and right stays.
+    """Fetch the committed files of these branches into the state folder; correct existing ones stay.
 
     Raises:
-        UsageError: nobody said where the weights are, they cannot be had from there, or are others.
+        UsageError: no source is given, it is unavailable, or its files differ.
     """
     shipped, wanted = paths.data / "sandbox", dict[str, str]()
     for branch in branches:
@@ -101,14 +102,14 @@ def fetch(branches: Iterable[str], paths: Paths, named: str | None, notify: Call
 
 
 def _keep(target: Path, content: bytes) -> None:
-    """Write a file that takes its name only when it is whole."""
+    """Write a file atomically."""
     target.parent.mkdir(parents=True, exist_ok=True)
     with replacing(target) as fresh:
         fresh.write_bytes(content)
 
 
 def _origin() -> str:
-    """Where this program itself was installed from: a checkout, or a repository whose host shows single files."""
+    """The origin of this installation: a checkout, or a repository whose host serves single files."""
     said = installed_from()
     url = urlsplit(str(said.get("url", "")))
     if "dir_info" in said and url.scheme == "file":
@@ -140,7 +141,7 @@ def _place(named: str) -> Path | str:
 
 
 def _shown(place: Path | str) -> str:
-    """Without the password that an address may hold."""
+    """The place without a password."""
     if isinstance(place, Path):
         return str(place)
     url = urlsplit(place)
@@ -148,10 +149,10 @@ def _shown(place: Path | str) -> str:
 
 
 def _read(place: Path | str, name: str) -> bytes:
-    """One file of the sandbox, from a folder or a server; what stands behind a question mark goes with every file.
+    """One file of the sandbox, from a folder or a server; a query string is sent with every file.
 
     Raises:
-        UsageError: it cannot be had.
+        UsageError: it is unavailable.
     """
     if isinstance(place, Path):
         try:

@@ -1,7 +1,7 @@
-"""How each branch stands in each lane: by its newest verdict under the current policy of its family.
+"""The state of each branch in each lane: its newest verdict under its family's current policy.
 
-The current policy is that of the family's file, if it ships with this program, or else the one that the family's newest
-gate recorded (`q36eval.gate.declaration`). A run under another policy, told by its hash, releases nothing.
+The current policy is that of the family's file, if it ships with this program, or else the one recorded by the family's
+newest gate (`q36eval.gate.declaration`). A run under another policy, by its hash, approves no release.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -47,7 +47,7 @@ MOST_NAMES = 3
 
 
 class Standing(StrEnum):
-    """How a branch stands; what a person should look at comes before what is in order."""
+    """The state of a branch; states that need attention come first."""
 
     BLOCKED = "BLOCKED"
     INCONCLUSIVE = "INCONCLUSIVE"
@@ -74,7 +74,7 @@ _LOOKS = {
 
 @dataclass(frozen=True)
 class LaneStanding:
-    """How a branch stands in a lane, by which run, and why in a sentence; `until` says when its waivers lapse."""
+    """The state of a branch in a lane, the run behind it, and the reason; `until` is the expiry of its waivers."""
 
     standing: Standing
     why: str
@@ -84,11 +84,11 @@ class LaneStanding:
 
 @dataclass(frozen=True)
 class BranchStanding:
-    """How a branch stands in each lane that it is meant for, and what people decided about it.
+    """The state of a branch in each of its intended lanes, and people's decisions about it.
 
-    `margin` is that of the mean KL in nats/token, and `decisive` the first criterion that decided the worst lane, where
-    the report was read. `drifts`: for the worse. `changed`: the checkpoint changed during the newest run, which cannot
-    be resumed. `apart`: why it is not listed as a release candidate; empty where it is.
+    `margin` is that of the mean KL in nats/token, and `decisive` the first deciding criterion of the worst lane, if the
+    report was read. `drifts`: for the worse. `changed`: the checkpoint changed during the newest run, which cannot be
+    resumed. `apart`: why it is not listed as a release candidate; empty if it is.
     """
 
     of: BranchSummary
@@ -108,12 +108,12 @@ class BranchStanding:
 
     @property
     def worst(self) -> LaneStanding:
-        """What a person should look at first; a lane without a verdict comes after one that ships."""
+        """The lane that most needs attention; a lane without a verdict comes after one that may ship."""
         return min(self.lanes.values(), key=lambda each: list(Standing).index(each.standing))
 
     @property
     def standing(self) -> Standing:
-        """That of the whole."""
+        """The state of the whole."""
         return self.worst.standing
 
     @property
@@ -123,7 +123,7 @@ class BranchStanding:
 
     @property
     def why(self) -> str:
-        """The sentence of every lane, with the lane's name where they differ."""
+        """The sentence of every lane, with the lane's name if they differ."""
         whys: dict[str, list[Lane]] = {}
         for lane, each in self.lanes.items():
             whys.setdefault(each.why, []).append(lane)
@@ -133,8 +133,8 @@ class BranchStanding:
 
     @property
     def chips(self) -> list[tuple[str, str]]:
-        """Of each standing, the worst first: symbol and word, its lanes where they are not all, and when its waivers
-        lapse; with it a Streamlit colour name."""
+        """For each state, the worst first: symbol and word, its lanes if not all, and the expiry of its waivers; with a
+        Streamlit colour name."""
         chips = []
         for standing in sorted({each.standing for each in self.lanes.values()}, key=list(Standing).index):
             lanes = {lane: each.until for lane, each in self.lanes.items() if each.standing is standing}
@@ -155,7 +155,7 @@ class BranchStanding:
 
     @property
     def run(self) -> RunSummary:
-        """The run that decides how the branch stands, else the one that is shown."""
+        """The run behind the branch's state, else the shown one."""
         return self.worst.run or self.shown
 
 
@@ -165,13 +165,13 @@ def uses(lanes: Iterable[Lane]) -> str:
 
 
 def in_order(rows: Iterable[BranchStanding]) -> list[BranchStanding]:
-    """What needs a person most comes first, then by family and name."""
+    """Those that most need attention first, then by family and name."""
     order = list(Standing)
     return sorted(rows, key=lambda each: (order.index(each.standing), each.key))
 
 
 def why_apart(of: BranchSummary, archived: Archiving | None = None) -> str:
-    """Why a branch is not listed as a release candidate; empty where it is one."""
+    """Why a branch is not listed as a release candidate; empty if it is one."""
     if of.branch.startswith(WATCHED):
         return "Rounds of q36eval watch."
     gates = [run for run in (of.judged, of.newest) if run is not None and run.is_gate]
@@ -185,7 +185,7 @@ def why_apart(of: BranchSummary, archived: Archiving | None = None) -> str:
 
 
 def since_words(run: RunRecord, now: BranchStanding) -> str | None:
-    """How the branch of a run stands `now`; None where the run's own verdict says it."""
+    """The branch's present state `now`; None if the run's own verdict shows it."""
     by_it = [each for each in now.lanes.values() if each.run is not None and each.run.id == run.id]
     if by_it and not any(each.standing is Standing.STALE for each in by_it):
         return None
@@ -194,14 +194,14 @@ def since_words(run: RunRecord, now: BranchStanding) -> str | None:
 
 @dataclass(frozen=True)
 class Rules:
-    """What is known of a family: the declarations of its branches, and the hash of its current policy."""
+    """A family's rules: the declarations of its branches, and the hash of its current policy."""
 
     branches: Mapping[str, Declaration] = field(default_factory=dict)
     policy_sha256: str | None = None
 
 
 def shipped_rules(family: str) -> Rules | None:
-    """The rules of the family of that name that ships with this program; None where it does not exist or be read."""
+    """The rules of the shipped family of that name; None if it does not exist or cannot be read."""
     paths = Paths.default()
     try:
         known = Family.load(paths.families / f"{family}.yaml")
@@ -221,7 +221,7 @@ def shipped_rules(family: str) -> Rules | None:
 
 
 def recorded_rules(verdicts: Iterable[StandingVerdict]) -> Rules:
-    """The rules that the gates of a family recorded, the newest of each branch; the policy is that of the newest."""
+    """The rules recorded by a family's gates, the newest of each branch; the policy is that of the newest."""
     branches: dict[str, Declaration] = {}
     sha256 = None
     for one in sorted(verdicts, key=lambda one: (one.run.started, one.run.id)):
@@ -232,7 +232,7 @@ def recorded_rules(verdicts: Iterable[StandingVerdict]) -> Rules:
 
 
 class Standings:
-    """How the branches of a history stand at a moment (UTC)."""
+    """The states of a history's branches at a moment (UTC)."""
 
     def __init__(self, history: History, now: datetime) -> None:
         self._history, self._today = history, now.astimezone(UTC).date()
@@ -250,7 +250,7 @@ class Standings:
             self._rules[family] = shipped_rules(family) or recorded_rules(verdicts)
 
     def all(self) -> list[BranchStanding]:
-        """Every branch; the sentences name no criteria, for which every report would have to be read."""
+        """Every branch; the sentences name no criteria, which would require reading every report."""
         return [self._branch(key, named=False) for key in self._branches]
 
     def of(self, key: BranchKey) -> BranchStanding:
@@ -303,12 +303,12 @@ class Standings:
     def _drifts_for_the_worse(self, key: BranchKey) -> bool:
         try:
             drift = standing_drift(self._history, *key)
-        except Q36Error:  # one run that cannot be read hides no branch; `q36eval drift` says what the trouble is
+        except Q36Error:  # one unreadable run hides no branch; `q36eval drift` reports the error
             return False
         return drift.state is DriftState.DRIFTING and drift.worse
 
     def _policy_sha256(self, one: StandingVerdict, lanes: tuple[Lane, ...]) -> str | None:
-        key = id(one.policy), lanes  # runs under one policy share what was read of it
+        key = id(one.policy), lanes  # runs under one policy share its parsed content
         if key not in self._policies:
             self._policies[key] = recorded_policy_sha256(one.policy, lanes)
         return self._policies[key]
@@ -316,7 +316,7 @@ class Standings:
     def _why_stale(
         self, own: StandingVerdict, of: BranchSummary, declared: Declaration | None, changed: bool
     ) -> str | None:
-        """Why a PASS of that run is not of the branch as it is now and as its family declares it."""
+        """Why a PASS of that run does not apply to the branch in its present or declared form."""
         if changed:
             return "It passed, and its files changed during a newer gate; gate it again."
         if self._of_other_files(own, of):
@@ -332,7 +332,7 @@ class Standings:
         return None
 
     def _of_other_files(self, own: StandingVerdict, of: BranchSummary) -> bool:
-        """Whether the newest run that read its files has other ones than the run that decides."""
+        """Whether the newest run that read its files has others than the deciding run."""
         if of.newest.id == own.run.id:
             return False
         later = self._history.summaries(RunFilter(family=of.family, branch=of.branch, since=own.run.started))
@@ -344,7 +344,7 @@ class Standings:
 
 
 def _newer(own: StandingVerdict, of: BranchSummary, verdicts: Sequence[StandingVerdict]) -> Iterable[str]:
-    """What came after the run that decides, and decides nothing itself."""
+    """Later events than the deciding run that decide nothing themselves."""
     if verdicts[0] is not own:
         newer = verdicts[0].run
         yield f"A newer run under another policy, {newer.policy}, is {newer.verdict}."
@@ -387,7 +387,7 @@ def _decided(own: StandingVerdict, lane: Lane, report: GateReport | None, stale:
 
 
 def _open_words(verdict: Verdict, report: GateReport | None, lane: Lane) -> str:
-    """What failed or is open in a lane, by the names of the criteria where the report was read."""
+    """The failed or open criteria of a lane, by name if the report was read."""
     if report is not None and report.nothing_found:
         return "A pre-check found nothing; gate it over the suite that releases."
     decisive = decisive_in(report, lane)
@@ -401,7 +401,7 @@ def _open_words(verdict: Verdict, report: GateReport | None, lane: Lane) -> str:
 
 
 def _lapsed(report: GateReport | None, lane: Lane, in_force: Sequence[Waiver], today: date) -> str | None:
-    """Why a PASS no longer rests on the waivers that it rested on; None where it does."""
+    """Why the waivers behind a PASS no longer hold; None if they do."""
     for waiver in waivers_of(report, lane):
         if waiver.expires < today:
             return f"It passed by a waiver of {waiver.scope}, which expired on {waiver.expires}; gate it again."
@@ -411,14 +411,14 @@ def _lapsed(report: GateReport | None, lane: Lane, in_force: Sequence[Waiver], t
 
 
 def waivers_of(report: GateReport | None, lane: Lane) -> list[Waiver]:
-    """The waivers that made a difference to what blocks a lane; the first to expire first."""
+    """The waivers that affected the blocking criteria of a lane; the first to expire first."""
     criteria = () if report is None else report.criteria
     used = {waiver for one in criteria if one.tier == "blocking" and lane in one.lanes for waiver in one.waived_by}
     return sorted(used, key=lambda waiver: (waiver.expires, waiver.scope, waiver.owner))
 
 
 def decisive_in(report: GateReport | None, lane: Lane) -> list[CriterionResult]:
-    """The criteria that decided a lane; those that decided the run where all its lanes have one verdict."""
+    """The deciding criteria of a lane; those of the run if all its lanes have one verdict."""
     if report is None:
         return []
     ids = report.decisive
@@ -429,7 +429,7 @@ def decisive_in(report: GateReport | None, lane: Lane) -> list[CriterionResult]:
 
 
 def title_of(one: CriterionResult) -> str:
-    """What a policy calls a criterion, without the sign that marks names in our sentences."""
+    """A criterion's title in a policy, without the sign that marks names in our sentences."""
     return one.heading.replace("`", "'")
 
 

@@ -1,4 +1,4 @@
-"""From what a person names to the family it is judged in, and to a checkpoint on this machine."""
+"""From a person's input to the judging family, and to a checkpoint on this machine."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -47,8 +47,8 @@ def chosen_family(named: str | None, paths: Paths) -> Family | None:
 
 
 def project_template(family: str | None) -> str | None:
-    """The hash of the chat template that the project file declares of branches with one of their own; None where the
-    command line names a family, which that file does not speak of."""
+    """The chat template's hash in the project file, for branches with their own template; None if the command line
+    names a family, to which that file does not apply."""
     return Project.here().chat_template if family is None else None
 
 
@@ -104,7 +104,7 @@ def family_of(
         return against.family
     base = against or next(iter(meant), None)
     if chosen is not None and (base is None or (base.path is not None and not is_checkpoint(base.path))):
-        return chosen  # which says what is wrong with the name
+        return chosen  # which reports the error of the name
     assert base is not None, "without a family a name that means nothing was refused"
     target = _target(base, chosen, paths, notify, download)
     if chosen is not None and belongs(target.folder, chosen, paths):
@@ -117,7 +117,7 @@ def family_of(
 
 
 def _meant(name: str, chosen: Family | None, paths: Paths, everywhere: bool) -> Meaning | None:
-    """None of a name that the chosen family does not know, which is reported where it is resolved."""
+    """None for a name that the chosen family does not know, which is reported when it is resolved."""
     try:
         return meaning(name, chosen, paths, everywhere=everywhere)
     except UsageError:
@@ -131,8 +131,8 @@ def _known(paths: Paths) -> str:
 
 
 def belongs(folder: Path, family: Family, paths: Paths) -> bool:
-    """Whether a folder's configuration gives the sizes of the family's reference, or, where that is not on this
-    machine, one of the family's architectures. One that cannot be read is assumed to.
+    """Whether a folder's configuration has the sizes of the family's reference, or, if that is not on this machine, one
+    of the family's architectures. An unreadable one is assumed to.
     """
     try:
         reference = reference_of_family(family, paths).folder
@@ -156,10 +156,10 @@ def _settings(folder: Path) -> dict[str, Any]:
 
 
 def _derived(base: Target, paths: Paths, notify: Notify) -> DerivedFamily:
-    """The family derived from that reference, which is reported."""
+    """The family derived from that reference; this is reported."""
     if base.snapshot is not None:
         family = derive_family(base.folder, paths, repository=base.snapshot.repository)
-    else:  # by its own name, which stays where it is a link to the newest of several folders
+    else:  # by its own name, which stays if it is a link to the newest of several folders
         family = derive_family(base.folder, paths, Path(base.name).name)
     for line in family.lines():
         notify(line)
@@ -167,7 +167,7 @@ def _derived(base: Target, paths: Paths, notify: Notify) -> DerivedFamily:
 
 
 def _where_it_lies(family: Family, folder: Path) -> Family:
-    """The family with those branches' folders named in full that lie where its file says, counted from the file."""
+    """The family with full paths for those branches that are at their places, relative to its file."""
     branches = dict(family.branches)
     for name, branch in branches.items():
         path = branch.source.path
@@ -180,18 +180,18 @@ def _where_it_lies(family: Family, folder: Path) -> Family:
 def resolve(
     name: str, family: Family | None, paths: Paths, notify: Notify | None = None, *, download: bool = True
 ) -> Target:
-    """The checkpoint a person means (see `q36eval.app.names`), downloaded only with `notify`, which gets the sizes.
+    """The selected checkpoint (see `q36eval.app.names`), downloaded only with `notify`, which receives the sizes.
 
-    Without `download` only its small files are, and the snapshot tells how much is missing.
+    Without `download` only its small files are, and the snapshot records the missing size.
 
     Raises:
-        UsageError: the name means nothing or several things, it is not on this machine, or cannot be downloaded.
+        UsageError: the name is unknown or ambiguous, it is not on this machine, or cannot be downloaded.
     """
     return _target(meaning(name, family, paths), family, paths, notify, download)
 
 
 def reference_of_family(family: Family, paths: Paths, notify: Notify | None = None, *, download: bool = True) -> Target:
-    """The family's own reference; it is downloaded, as by `resolve`, only with `notify`, which gets the sizes.
+    """The family's own reference; downloaded, as in `resolve`, only with `notify`, which receives the sizes.
 
     Raises:
         UsageError: it is not on this machine, or cannot be downloaded.
@@ -215,7 +215,7 @@ def _target(meant: Meaning, chosen: Family | None, paths: Paths, notify: Notify 
         )
     from q36eval.checkpoints.reader import check_folder
 
-    check_folder(meant.path)  # before any run is begun, which nothing could resume
+    check_folder(meant.path)  # before any run is begun, which could not be resumed
     return Target(name, checkpoint_path(meant.path))
 
 
@@ -231,10 +231,10 @@ def _on_hub(name: str, source: HubName, branch: Branch | None, notify: Notify | 
 
 
 def name_in_history(name: str, family: Family | None, paths: Paths) -> str:
-    """The name that a branch goes by in history, whether or not its weights are here.
+    """A branch's name in history, even without its weights.
 
     Raises:
-        UsageError: it may mean several things.
+        UsageError: it is ambiguous.
     """
     try:
         return meaning(name, family, paths).name(family)
@@ -245,19 +245,19 @@ def name_in_history(name: str, family: Family | None, paths: Paths) -> str:
 
 
 def kept_name(named: str, paths: Paths | None = None) -> str:
-    """The name in history where no family is chosen: a path is made absolute, a name without a slash stays."""
+    """The name in history if no family is chosen: a path is made absolute, a name without a slash stays."""
     if "/" not in named and not named.endswith(".gguf"):
         return named
     return meaning(named, None, paths or Paths.default()).name(None)
 
 
 def recorded_family(named: str | None, branch: str, paths: Paths, history: "History") -> tuple[Family, str]:
-    """The family and the name that a branch goes by in history.
+    """The family of a branch and its name in history.
 
     A branch that no family lists has the family of its newest run, which was derived from the reference of that run.
 
     Raises:
-        UsageError: no family is chosen and no run tells it, or as `chosen_family`.
+        UsageError: no family is chosen and no run records it, or as `chosen_family`.
     """
     chosen = chosen_family(named, paths)
     meant = _meant(branch, chosen, paths, named is None) if chosen is not None or "/" in branch else None

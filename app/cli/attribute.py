@@ -1,4 +1,4 @@
-"""`q36eval attribute`: which classes of tensors and which layers cost the KL."""
+"""`q36eval attribute`: the classes of tensors and the layers that cause the KL."""
 
 import json
 from typing import TYPE_CHECKING, Annotated, Any
@@ -131,7 +131,7 @@ def _print(attribution: "Attribution", title: str) -> None:
 
 
 def ranked(attribution: "Attribution", kind: str) -> "list[Blame]":
-    """The suspects of one kind, the one whose restoration helps most first."""
+    """The suspects of one kind, the most helpful restoration first."""
     mine = [blame for blame in attribution.blames if blame.kind == kind and blame.direction == "restored"]
     return sorted(mine, key=lambda blame: -blame.nats)
 

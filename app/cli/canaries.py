@@ -1,4 +1,4 @@
-"""`q36eval canaries`: the probe alone, and what a person does with canaries: list and check."""
+"""`q36eval canaries`: the probe alone, and work with canaries: list and check."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -232,7 +232,7 @@ def _files(places: list[Path]) -> list[Path]:
 
 
 def _checked(file: Path, taken: dict[str, Path]) -> dict[str, Any]:
-    """Read as a run would read it, draws included. `taken` are the ids so far, to which this one's is added."""
+    """Read a canary file like a run, draws included. `taken` are the ids so far; its id is added."""
     from q36eval.canaries.cases import cases_of
     from q36eval.canaries.specification import read_spec
 

@@ -1,4 +1,4 @@
-"""What `q36eval canaries --branch NAME` prints."""
+"""The output of `q36eval canaries --branch NAME`."""
 
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
@@ -49,12 +49,12 @@ def canary_run(run: "RunRecord", history: "History") -> CanaryRun:
 
 
 def print_summary(run: "RunRecord", history: "History") -> None:
-    """Fixed prompts by outcome, rates, margins, what is at risk, the first flips, and what was not measured."""
+    """Fixed prompts by result, rates, margins, answers at risk, the first flips, and missing measurements."""
     print_run(run, history, summary_parts(canary_run(run, history)))
 
 
 def summary_parts(run: CanaryRun) -> Iterator["RenderableType"]:
-    """The report, piece by piece; everything that a model wrote is one harmless line."""
+    """The report, piece by piece; every text of a model is one harmless line."""
     if not run.measurements and not run.items:
         yield "No canary was evaluated."
         return
@@ -93,7 +93,7 @@ def _risk_lines(items: Sequence[ItemOutcome]) -> Iterator[str]:
 
 
 def _flip_parts(flipped: Sequence[ItemOutcome]) -> Iterator["RenderableType"]:
-    """The first flips of each direction, with what failed and where the answers part."""
+    """The first flips of each direction, with failed checks and the point where the answers diverge."""
     ways = ("regression", "improvement")
     shown = [item for way in ways for item in [one for one in flipped if one.flip == way][:FLIPS_SHOWN]]
 

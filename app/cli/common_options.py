@@ -1,4 +1,4 @@
-"""What every command takes, before and after its name: where state and history are, how much is said, colour."""
+"""Options of every command, before and after its name: places of state and history, verbosity, colour."""
 
 import os
 from collections.abc import Callable, Iterator
@@ -18,11 +18,11 @@ from q36eval.engines.base import ENGINE_ARG
 from q36eval.errors import UsageError
 
 NO_HISTORY = ("branches", "init", "data", "sandbox", "policy list", "policy explain")
-"""Commands, and groups of them, that read and write none: they do not take `--history`."""
+"""Commands and groups that do not use history: they do not take `--history`."""
 
 ENGINE = ("device", "kind", "engine_arguments")
 MODEL = ("reference", "reference_pack", "suite", "policy", "lane")
-"""What belongs to the project's family, and so gives way to another one that the command line names."""
+"""Settings of the project's family, ignored if the command line names another family."""
 OF_PROJECT: dict[str, tuple[str, ...]] = {
     "gate": (*MODEL, *ENGINE, "out"),
     **dict.fromkeys(("kl", "evals", "canaries"), ("reference", "reference_pack", "suite", *ENGINE)),
@@ -34,9 +34,9 @@ OF_PROJECT: dict[str, tuple[str, ...]] = {
     "policy check": ("suite",),
     "review waive": ("policy",),
 }
-"""The parameters of each command whose default the project file may give; the family is read where one is chosen."""
+"""The parameters of each command with defaults in the project file; the family is read where one is chosen."""
 PROJECT_KEYS = {"kind": "engine", "lane": "lanes"}
-"""Keys of the project file that are called otherwise than the parameter."""
+"""Keys of the project file whose name differs from the parameter's."""
 
 
 def with_everywhere(program: Any) -> Any:
@@ -55,7 +55,7 @@ def with_everywhere(program: Any) -> Any:
 
 
 def _invoke_with_project(command: Any, invoke: Callable[[Any], Any], names: tuple[str, ...], context: Any) -> Any:
-    """Run the command with the project file's defaults; a run that is resumed goes on with its own options."""
+    """Run the command with the project file's defaults; a resumed run keeps its own options."""
     given, project = given_options(context), Project.here()
     of_another = "family" in given or _names_another_family(context, project)
     held_back = {*given, *(MODEL if of_another else ()), *(ENGINE[2:] if "kind" in given else ())}
@@ -79,7 +79,7 @@ def _invoke_with_project(command: Any, invoke: Callable[[Any], Any], names: tupl
 
 
 def _check_own(file: Path | None, arguments: tuple[str, ...]) -> None:
-    """Refuse another Python, and vLLM's own arguments, which name classes and remote code."""
+    """Refuse another Python, and vLLM's own arguments, which can name classes and remote code."""
     own = {option.name for option in EngineOptions.described().values()}
     for argument in arguments:
         name = argument.partition("=")[0].strip().replace("-", "_")
@@ -89,7 +89,7 @@ def _check_own(file: Path | None, arguments: tuple[str, ...]) -> None:
 
 
 def _names_another_family(context: Any, project: Project) -> bool:
-    """Whether a branch is spelled as one of another family than the project's, whose settings say nothing of it."""
+    """Whether a branch is given as one of another family than the project's, to which the settings do not apply."""
     from q36eval.app.names import family_called
 
     named = context.params.get("branch") or ()
@@ -110,7 +110,7 @@ def _option(*names: str, callback: Any, help: str, metavar: str | None = None) -
 
 
 def _options() -> list[Any]:
-    """Made of a command that has nothing else."""
+    """Built from a command without other options."""
     state = "Folder of history and captures, instead of the one that q36eval doctor shows."
     history = "History to use instead of the state's own: a file, or a database URL."
     quiet = "Print verdicts and errors alone: no progress, no tables."
@@ -137,12 +137,12 @@ def _use_state(context: typer.Context, folder: str | None) -> None:
         return
     if not folder:
         raise UsageError("option-empty", "--state names no folder.")
-    os.environ[STATE] = folder  # for whatever this command starts, too
+    os.environ[STATE] = folder  # for child processes, too
     context.meta[STATE] = "named by --state"
 
 
 def _use_history(named: str | None) -> None:
-    """In the environment and nowhere else: a URL may hold a password, and arguments of processes are read by all."""
+    """Only in the environment: a URL may hold a password, and process arguments are public."""
     if named is None:
         return
     if not named.strip():
@@ -151,7 +151,7 @@ def _use_history(named: str | None) -> None:
 
 
 def _be_quiet(context: typer.Context, wanted: bool) -> None:
-    if context.parent is None or wanted:  # the program's own begins each call anew
+    if context.parent is None or wanted:  # the program's own option starts each call again
         Quiet.wanted = wanted
 
 
@@ -163,7 +163,7 @@ def _without_colors(wanted: bool) -> None:
 def _name_value(parameter: Any) -> None:
     """A value is shown as N if it is a number, as its choices if it has some, else by its option's name."""
     if parameter.param_type_name == "argument":
-        parameter.display_type_rich = lambda ctx: ""  # its name says enough
+        parameter.display_type_rich = lambda ctx: ""  # its name is enough
     if parameter.metavar is not None or getattr(parameter, "is_flag", False):
         return
     if parameter.param_type_name == "argument":
@@ -175,7 +175,7 @@ def _name_value(parameter: Any) -> None:
 
 
 def _values(parameter: Any) -> tuple[Any, bool]:
-    """What there is to choose, None where anything may be written; and whether it is a number within bounds."""
+    """The choices, None if any value is allowed; and whether it is a number within bounds."""
     told = getattr(parameter, "type_descriptor", None)
     if told is None:  # Typer over click, before it had a parser of its own
         return getattr(parameter.type, "choices", None), hasattr(parameter.type, "clamp")

@@ -1,4 +1,4 @@
-"""`q36eval data`: the frozen data that eval suites read."""
+"""`q36eval data`: the frozen data of eval suites."""
 
 import sys
 from collections.abc import Callable, Collection, Iterable
@@ -51,7 +51,7 @@ def freeze(
         raise UsageError("folder-missing", f"There is no folder {tokenizer}; name a checkpoint folder.")
     target = out if out is not None else place.data
     frozen = []
-    if place.corpus is not None:  # first, since it takes minutes where RULER takes hours
+    if place.corpus is not None:  # first, since it takes minutes and RULER takes hours
         texts = corpus_beside(out) if out is not None else place.corpus
         if (corpus := freeze_corpus(suite.partition("=")[0], tokenizer, texts, _tell)) is not None:
             frozen.append((texts, corpus))
@@ -81,14 +81,12 @@ def freeze_first(
     paths: Paths,
     problems: Callable[[], Iterable["Problem"]],
 ) -> None:
-    """Freeze what is missing of a suite's data, after a line on how much that is.
+    """Freeze the missing part of a suite's data, after a line on its size.
 
     Args:
         suite: as `--suite` names it.
         tokenizer: a checkpoint folder.
-        context: the most tokens that its model reads.
-        probes: those that are to be measured.
-        paths: where frozen data is.
+        context: the maximum of tokens that its model reads. probes: the probes to measure. paths: where frozen data is.
         problems: what is in the gate's way. Where anything else is, nothing is frozen.
 
     Raises:

@@ -1,4 +1,4 @@
-"""`q36eval doctor`: what this installation is, and what stands in a gate's way."""
+"""`q36eval doctor`: the installation, and the obstacles to a gate."""
 
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Annotated
@@ -70,7 +70,7 @@ def doctor(
 
 
 def _look(branch: str, asked: "Asked", device: str, paths: Paths) -> "Looked":
-    """At what a gate with these options needs, as far as a request can be put together; nothing large is downloaded."""
+    """Check the needs of a gate with these options, as far as a request can be built; nothing large is downloaded."""
     from q36eval.app.needs import Looked, look, rows_of
     from q36eval.app.policies.files import declared_policy
     from q36eval.run.preflight import Problem, collecting

@@ -1,4 +1,4 @@
-"""`q36eval drift`: whether a branch differs from its blessed run beyond noise, since when, and with what."""
+"""`q36eval drift`: whether a branch differs from its blessed run beyond noise, since when, and since which change."""
 
 import json
 from typing import TYPE_CHECKING, Annotated
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 SHOWN = 24
 STATES = ("drifting", "incomparable", "not_blessed", "stable", "chart_only")
-"""In the order in which metrics are shown."""
+"""The states in the order of display."""
 
 WORST_FIRST = (ExitCode.FAIL, ExitCode.INCONCLUSIVE, ExitCode.PASS)
 
@@ -88,10 +88,10 @@ def _of_one(
 
 
 def _check_known(history: "History", family: Family, branch: str, metric: str | None, everything: bool) -> None:
-    """Refuse names that nothing bears: a slip of the pen is not "too few runs".
+    """Refuse unknown names: a typo is not "too few runs".
 
     Raises:
-        UsageError: there is no such branch, or no figure whose key holds that.
+        UsageError: no such branch, or no figure whose key contains that.
     """
     from q36eval.app.names import closest
 

@@ -1,4 +1,4 @@
-"""The options of engines on every command that opens one, made from `EngineOptions` and written down nowhere else."""
+"""The engine options of every command that opens one, built only from `EngineOptions`."""
 
 import inspect
 import re
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 DEVICES = re.compile(r"cpu|cuda(:\d{1,3})?", re.ASCII)
 WORKERS_OWN = ("cuda", "cuda:0")
-"""Devices that each worker has for itself."""
+"""Devices that each worker owns."""
 
 NO_REFERENCE = (
     "The engine {engine} cannot capture a reference: a server gives no hidden states. Capture in-process (without "
@@ -84,7 +84,7 @@ DeviceOption = Annotated[str, option_of("device")]
 
 
 def check_engine(options: EngineOptions) -> None:
-    """Refuse an engine or a device that is not here, and an option that the engine does not have.
+    """Refuse an unavailable engine or device, and an option that the engine does not support.
 
     Raises:
         UsageError: names it.
@@ -96,10 +96,10 @@ def check_engine(options: EngineOptions) -> None:
 
 
 def fitting(options: EngineOptions, problems: "list[Problem]") -> EngineOptions:
-    """These options, or with the CPU instead of a device that is not here, which is added to `problems`.
+    """These options, with the CPU in place of an unavailable device, which is added to `problems`.
 
     Raises:
-        UsageError: as `check_engine`, of everything else.
+        UsageError: as `check_engine`, for everything else.
     """
     from q36eval.run.preflight import Problem
 
@@ -114,7 +114,7 @@ def fitting(options: EngineOptions, problems: "list[Problem]") -> EngineOptions:
 
 
 def check_device(device: str) -> None:
-    """Refuse a device that is not here.
+    """Refuse an unavailable device.
 
     Raises:
         UsageError: no such device.

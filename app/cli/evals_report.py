@@ -1,4 +1,4 @@
-"""What `q36eval evals` prints."""
+"""The output of `q36eval evals`."""
 
 import json
 from collections.abc import Iterator
@@ -26,11 +26,11 @@ if TYPE_CHECKING:
     from q36eval.history import History, RunRecord
 
 FLIPS_SHOWN = 5
-"""Of each direction; `--json` lists all."""
+"""For each direction; `--json` lists all."""
 
 
 def print_summary(run: "RunRecord", history: "History") -> None:
-    """Groups, RULER by length, perplexity, the largest flips, and what was not measured."""
+    """Groups, RULER by length, perplexity, the largest flips, and missing measurements."""
     figures = EvalsFigures(history.measurements(run.id))
     items = history.items(run.id, ProbeName.EVALS)
     flips = flips_of(items)
@@ -39,7 +39,7 @@ def print_summary(run: "RunRecord", history: "History") -> None:
 
 
 def evals_body(run: "RunRecord", history: "History") -> dict[str, Any]:
-    """What `--json` holds in addition to the measurements: figures by group, effective lengths, and all flips."""
+    """The `--json` content in addition to the measurements: figures by group, effective lengths, and all flips."""
     figures = EvalsFigures(history.measurements(run.id))
     items = history.items(run.id, ProbeName.EVALS)
     section = json.loads(evals_section(figures, {}).model_dump_json())

@@ -55,14 +55,14 @@ if TYPE_CHECKING:
 
 
 WORDS = "q36eval.words"
-"""Where a context keeps the words of the command line."""
+"""The context's key for the words of the command line."""
 
 
 class GateCommand(TyperCommand):
-    """Removes the reports of an earlier gate before it begins, and annotates whatever ends it in a GitHub job."""
+    """Removes the reports of an earlier gate first, and annotates an early end in a GitHub job."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Keep the words as they were typed, of which a command that mends something is made."""
+        """Store the words as typed, for building corrected commands."""
         ctx.meta[WORDS] = tuple(args)
         return super().parse_args(ctx, args)
 
@@ -82,7 +82,7 @@ class GateCommand(TyperCommand):
 
 
 def _names(branches: list[str], family: str | None) -> Iterator[str]:
-    """The branches' names in history, as far as they are known before anything is checked."""
+    """The branches' names in history, as far as known before any check."""
     paths = Paths.default()
     for branch in branches:
         with suppress(Q36Error):
@@ -106,7 +106,7 @@ def _family(given: dict[str, Any], begun: "RunRecord | None", paths: Paths) -> F
     """The family in which the branches are judged, by the command's parameters.
 
     Raises:
-        UsageError: there is none, or before a checkpoint is downloaded for it: a policy or suite does not exist.
+        UsageError: no family exists, or (checked before any download) a policy or suite does not exist.
     """
     from q36eval.app.policies.files import policy_file
     from q36eval.run.suites import suite_place
@@ -204,21 +204,21 @@ def gate(
         with collecting(unknown):
             if policy is not None:  # otherwise the suite was read for it
                 suite_place(suite_name, paths)
-        if unknown:  # report at once which other names are, and download nothing for it
+        if unknown:  # report unknown names at once, without a download
             unknown += [*unfit, *branches.resolve()]
             with collecting(unknown):
                 resolve_reference(reference, reference_pack, chosen, paths, download=False)
             refuse(problem for problem in unknown if problem.code != "weights-missing")
         database = [] if "://" in paths.history_url else [Path(paths.history_url)]
         found = crowded([paths.state, *database, *([] if out is None else [out])])
-        refuse_with("disk-full", [*unfit, *found])  # which takes no history either
+        refuse_with("disk-full", [*unfit, *found])  # which does not open history either
         for problem in found:
             note(problem.message)
         history = None if plan else open_history(paths, writing=True)
-        # before the reference is asked anything
+        # before the reference is evaluated
         resumed = None if resume is None or history is None else history.get_run(resume)
         if resumed is not None and history is not None and resumed.state.value == "finished":
-            # killed before its reports were written, or to be signed
+            # killed before its reports were written, or awaiting a signature
             named = policy is not None or lane
             own = rules.for_lanes(chosen.lanes_of(resumed.branch, lane)) if named else None
             judged = branches.decided_again(resumed, history, own, require_sign_off)
@@ -227,7 +227,7 @@ def gate(
         against = None
         with collecting(found):
             against = resolve_reference(reference, reference_pack, chosen, paths, download=False)
-        refuse_with("branch-unknown", found)  # nothing else can be looked at
+        refuse_with("branch-unknown", found)  # nothing else can be checked
         show_targets(branches.targets, against)
         template = project_template(family) if begun is None else kept_template(begun)
 
@@ -278,10 +278,11 @@ def gate(
 
 @contextmanager
 def _tabling(asked: "Asked", *, is_plan: bool) -> Iterator[None]:
-    """A usage error within is raised with the unmet rows of the table; several are printed first, unless a plan did.
+    """A usage error in the block is raised with the unmet rows of the table; several are printed first, unless a plan
+    was.
 
     Raises:
-        RefusedError: as what was raised, with rows.
+        RefusedError: the same error, with rows.
     """
     from q36eval.app.cli.plan_command import print_rows
     from q36eval.app.needs import REQUEST, problems_of, rows_of

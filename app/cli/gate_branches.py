@@ -1,4 +1,4 @@
-"""One or several branches through the gate: none that cannot be judged loses another's verdict."""
+"""One or several branches through the gate: a branch that cannot be judged does not affect the others."""
 
 import sys
 from collections.abc import Callable, Generator, Iterable, Sequence
@@ -35,9 +35,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Judged:
-    """One branch after the gate; `run` is None where it could not be judged, for the `problem` of that `code`.
+    """One branch after the gate; `run` is None if it could not be judged, for the `problem` with that `code`.
 
-    Reports go into `folder`.
+    Reports are written to `folder`.
     """
 
     branch: str
@@ -49,7 +49,7 @@ class Judged:
 
 
 class Branches:
-    """The branches that a person named, their report folders and waivers."""
+    """The requested branches, their report folders and waivers."""
 
     def __init__(
         self,
@@ -75,7 +75,7 @@ class Branches:
 
     @property
     def alone(self) -> bool:
-        """Whether there is one branch only, so that its errors are the command's."""
+        """Whether only one branch was named, so that its errors are the command's."""
         return len(self._named) == 1
 
     @property
@@ -86,11 +86,11 @@ class Branches:
 
     @property
     def targets(self) -> list[Target]:
-        """The checkpoints that are here."""
+        """The available checkpoints."""
         return [target for target in self._targets if isinstance(target, Target)]
 
     def resolve(self, *, download: bool = False) -> "list[Problem]":
-        """Find the branches' checkpoints before anything is measured; a problem for each one where none is here.
+        """Find the branches' checkpoints before any measurement; a problem for each unavailable one.
 
         Without `download` those on the Hub may lack weights.
         """
@@ -123,10 +123,10 @@ class Branches:
     def lack_something(
         self, request: Callable[..., Request], asked: "Asked", history: "History | None", found: "Sequence[Problem]"
     ) -> bool:
-        """Whether weights are to be downloaded, for which everything else is there.
+        """Whether only weights to download are missing.
 
         Raises:
-            RefusedError: something blocks; it holds what else does.
+            RefusedError: something blocks; it includes all other problems.
         """
         from q36eval.app.needs import look
 
@@ -140,7 +140,7 @@ class Branches:
     def plans(
         self, request: Callable[..., Request], asked: "Asked", found: "Sequence[Problem]", *, as_json: bool
     ) -> int:
-        """Print what each branch needs, and what would be computed of it.
+        """Print each branch's needs and planned computation.
 
         Raises:
             UsageError, CorruptCheckpointError: one cannot be measured.
@@ -157,8 +157,8 @@ class Branches:
     def decided_again(
         self, run: "RunRecord", history: "History", policy: "Policy | None", require_sign_off: bool
     ) -> Judged:
-        """The one branch's finished run, decided again from history; `policy` is the one named. A sign-off that was
-        required stays so."""
+        """The one branch's finished run, decided again from history; `policy` is the given one. A required sign-off
+        stays required."""
         from q36eval.app.reviewing.redecision import decide_again
 
         self.make_folders()
@@ -193,8 +193,7 @@ class Branches:
 
 @dataclass(frozen=True)
 class Output:
-    """What becomes of the reports: annotations of a GitHub job (which `branches` many branches share), one JSON
-    document."""
+    """The output settings of reports: annotations of a GitHub job (shared by `branches`), one JSON document."""
 
     announced: bool = False
     as_json: bool = False
@@ -202,7 +201,7 @@ class Output:
 
 
 def finish(judged: Iterable[Judged], branches: Branches, history: "History", output: Output) -> int:
-    """Report on each branch as it comes, then on all of them together; returns the exit code that stands for all."""
+    """Report on each branch as it finishes, then on all together; returns the overall exit code."""
     done = []
     for one in judged:
         try:
@@ -211,7 +210,7 @@ def finish(judged: Iterable[Judged], branches: Branches, history: "History", out
             if one.run is not None:
                 error.add_note(f"Run {one.run.id} had ended, and keeps its verdict: q36eval report {one.run.id}.")
             raise
-        except Q36Error as error:  # the verdict stands, but a pipeline that reads the reports must not go on
+        except Q36Error as error:  # the verdict stays, but a pipeline that reads the reports must stop
             say(f"{one.branch}: {error} [{error.code}]")
             one = replace(one, exit_code=worst([one.exit_code, int(error.exit_code)]))
         done.append(one)
@@ -224,7 +223,7 @@ def finish(judged: Iterable[Judged], branches: Branches, history: "History", out
 
 
 def _of_all(error: Q36Error) -> bool:
-    """Whether the error is not of one branch but of the whole gate."""
+    """Whether the error concerns the whole gate and not one branch."""
     return any(not problem.of_branch for problem in getattr(error, "problems", ()))
 
 
@@ -232,7 +231,7 @@ def _measured(request: Request, paths: Paths, history: "History") -> "RunRecord"
     from q36eval.app.cli.progress import ConsoleProgress
 
     with ConsoleProgress() as progress:
-        from q36eval.run.measure import measure  # torch with it: seconds, in which lines are written
+        from q36eval.run.measure import measure  # imports torch: takes seconds, during which lines are written
 
         return measure(request, paths, history, progress)
 
@@ -263,7 +262,7 @@ def _report(one: Judged, history: "History", output: Output) -> None:
 
 
 def _document(done: list[Judged], exit_code: int, history: "History", *, alone: bool) -> object:
-    """Of one branch its report; of several all of them."""
+    """For one branch its report; for several all of them."""
     reports = [
         {"branch": one.branch, "exit_code": one.exit_code, "problem": one.problem, "code": one.code}
         if one.run is None

@@ -1,4 +1,4 @@
-"""What a step of a GitHub workflow shows: annotations in its log, and its job summary."""
+"""The output of a step in a GitHub workflow: annotations in its log, and its job summary."""
 
 import os
 import sys
@@ -17,12 +17,12 @@ SUMMARY_VARIABLE = "GITHUB_STEP_SUMMARY"
 
 
 def announce(document: "Document", log: TextIO, branches: int = 1) -> None:
-    """Write annotations to the log, and the summary to the file that the runner names.
+    """Write annotations to the log, and the summary to the runner's file.
 
-    `branches` are gated in one step, and share what GitHub shows of it.
+    `branches` are gated in one step, and share GitHub's limits.
 
-    Outside of a workflow there is no such file, and no summary. One that cannot be written is said, not fatal: the
-    verdict stands. A runner reads commands from standard output and standard error alike.
+    Outside a workflow no such file exists, and no summary is written. A failed write is reported, not fatal: the
+    verdict stays. A runner reads commands from standard output and standard error.
     """
     from q36eval.reports import to_annotations
     from q36eval.reports.github_report import ANNOTATIONS_PER_LEVEL, to_summary
@@ -39,7 +39,7 @@ def in_workflow() -> bool:
 
 @contextmanager
 def announcing(branches: Sequence[str], log: TextIO) -> Iterator[None]:
-    """Within a workflow, announce in `log` what ends a gate before there is a verdict on any branch."""
+    """In a workflow, announce in `log` an end of the gate before any verdict."""
     try:
         yield
     except Exception as error:
@@ -50,7 +50,7 @@ def announcing(branches: Sequence[str], log: TextIO) -> Iterator[None]:
 
 
 def announce_unjudged(branch: str, problem: str, log: TextIO) -> None:
-    """The same of a branch that has no run, so that no summary is green by what it leaves out."""
+    """The same for a branch without a run, so that an incomplete summary is never green."""
     from q36eval.reports.github_report import unjudged_annotation, unjudged_summary
 
     print(unjudged_annotation(branch, problem), file=log)
@@ -58,7 +58,7 @@ def announce_unjudged(branch: str, problem: str, log: TextIO) -> None:
 
 
 def _append(text_within: Callable[[int], str]) -> None:
-    """Within what the summaries before it left: one file is a whole step's."""
+    """Within the remaining space: all summaries of a step share one file."""
     from q36eval.reports.github_report import SUMMARY_LIMIT_BYTES
 
     named = os.environ.get(SUMMARY_VARIABLE)

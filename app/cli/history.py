@@ -75,7 +75,7 @@ def show(
 
 
 def _review_lines(history: "History", run: "RunRecord") -> list[str]:
-    """What the verdict hung on besides, who signed, and what was decided before."""
+    """The other inputs of the verdict, the signers, and earlier decisions."""
     from q36eval.inert_text import plain
 
     lines = []

@@ -1,4 +1,4 @@
-"""`q36eval history compare`: two runs beside each other."""
+"""`q36eval history compare`: two runs compared."""
 
 import json
 from typing import TYPE_CHECKING, Annotated
@@ -20,7 +20,7 @@ MOVED = {
     "same": "The same count",
     "better": "Better in B",
 }
-"""Criteria by their movement, in the order in which they are printed."""
+"""Criteria by their movement, in the order of printing."""
 
 
 def compare(
@@ -101,7 +101,7 @@ def _judged(result: "CriterionResult | None") -> str:
 
 
 def _why_apart(comparison: "Comparison") -> list[str]:
-    """Which were not paired, by the reason."""
+    """The unpaired criteria, by reason."""
     reasons: dict[str, list[str]] = {}
     for criterion in comparison.criteria:
         if criterion.why:

@@ -56,10 +56,10 @@ def export(
 
 
 def _chosen(history: "History", named: Sequence[str], everything: bool, wanted: "RunFilter") -> "list[RunSummary]":
-    """The runs that a person means, oldest first.
+    """The selected runs, oldest first.
 
     Raises:
-        UsageError: none is meant, or two ways to mean them are mixed.
+        UsageError: none is selected, or two ways to select are mixed.
     """
     from q36eval.history import RunFilter
 

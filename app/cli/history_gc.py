@@ -1,4 +1,4 @@
-"""`q36eval history gc`: remove what nothing needs any more."""
+"""`q36eval history gc`: remove unneeded data."""
 
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, Any

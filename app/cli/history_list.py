@@ -1,4 +1,4 @@
-"""`q36eval history list`: the runs that match, newest first, a page at a time."""
+"""`q36eval history list`: the matching runs, newest first, a page at a time."""
 
 import json
 from datetime import UTC, date, datetime, time
@@ -79,10 +79,10 @@ def run_filter(
     since: str | None = None,
     until: str | None = None,
 ) -> "RunFilter":
-    """The options as a filter; a day without an hour is meant whole.
+    """The options as a filter; a day without an hour is a whole day.
 
     Raises:
-        UsageError: no date, or an end before the beginning.
+        UsageError: not a date, or an end before the beginning.
     """
     from q36eval.history import RunFilter, RunState
 
@@ -100,10 +100,10 @@ def run_filter(
 
 
 def check_known(history: "History", wanted: "RunFilter") -> None:
-    """Refuse a filter by a name that no run bears, where there is any run at all.
+    """Refuse a filter by an unknown name, if history has any run.
 
     Raises:
-        UsageError: it is such a one; names those that are like it.
+        UsageError: the name is unknown; lists similar names.
     """
     from q36eval.app.names import closest
 
@@ -148,7 +148,7 @@ def _took(run: "RunSummary") -> str:
 
 
 def _verdict(run: "RunSummary") -> str:
-    """What a person must know of a run at a glance: where it stands, or what came out."""
+    """The state or result of a run in one word."""
     if run.verdict is None:
         lock = Paths.default().run_lock(run.id)
         killed = run.state.value == "running" and lock.exists() and not is_held(lock)
@@ -161,7 +161,7 @@ def _verdict(run: "RunSummary") -> str:
 
 
 def _of(run: "RunSummary") -> str:
-    """The branch, and each lane's verdict where they differ."""
+    """The branch, and each lane's verdict if they differ."""
     differ = len(set(run.lanes.values())) > 1
     lanes = ", ".join(f"{lane} {verdict}" for lane, verdict in run.lanes.items())
     return branch_title(run.family, run.branch) + f" ({lanes})" * differ

@@ -76,7 +76,7 @@ def _other_versions(run: "RunRecord") -> list[str]:
 
 
 def show_under_policy(history: "History", record: "RunRecord", policy: str, as_json: bool) -> int:
-    """Print what another policy says of a run, lane by lane that was judged; returns the exit code of such a gate."""
+    """Print another policy's decision on a run, by lane; returns the exit code of such a gate."""
     from q36eval.app.policies.files import policy_file
     from q36eval.app.reviewing.replay import retry
     from q36eval.gate.policy_file import read_policy

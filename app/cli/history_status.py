@@ -1,4 +1,4 @@
-"""`q36eval history status`: how every branch stands, in the words of the dashboard's first page."""
+"""`q36eval history status`: the state of every branch, as on the dashboard's first page."""
 
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, Any

@@ -62,5 +62,5 @@ def _meaning(named: str) -> Meaning:
 
 
 def _written(named: str, meant: Meaning) -> str:
-    """A name as it is unambiguous in the project file: a relative path begins with a dot."""
+    """The unambiguous spelling for the project file: a relative path begins with a dot."""
     return named if meant.path is None or named.startswith(("/", ".")) else f"./{named}"

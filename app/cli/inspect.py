@@ -1,4 +1,4 @@
-"""`q36eval inspect`: is a checkpoint what it says it is, and how far is it from the reference and from another?"""
+"""`q36eval inspect`: does a checkpoint match its description, and how far is it from the reference or another one?"""
 
 import json
 from typing import TYPE_CHECKING, Annotated
@@ -75,7 +75,7 @@ def inspect(
 
 
 def _reference(named: str | None, target: Target, family: Family, paths: Paths) -> Target | None:
-    """The reference named, else the family's where the checkpoint can be one of it and it is on this machine."""
+    """The named reference, else the family's if the checkpoint can belong to it and it is on this machine."""
     if named is not None:
         return resolve(named, family, paths, note)
     if isinstance(family, DerivedFamily):

@@ -11,7 +11,7 @@ from q36eval.checkpoints.inspection import Inspection, Section, Severity
 from q36eval.inert_text import SENTENCE, plain
 
 SHOWN = 20
-"""Findings of one rule that are listed singly."""
+"""The number of findings per rule that are listed individually."""
 STYLES = {Severity.BLOCKING: "bold red", Severity.ADVISORY: "yellow"}
 
 

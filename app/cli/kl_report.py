@@ -1,4 +1,4 @@
-"""What `q36eval kl` prints."""
+"""The output of `q36eval kl`."""
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 CHARACTERS_BEFORE = 46
 CHARACTERS_AFTER = 16
 _SPACE = "\ue000"
-"""Stands for a space while the text is made harmless, which would join runs of them; for private use, so in no text."""
+"""Replaces a space during escaping, which would join runs of them; a private-use character, so not in any text."""
 
 
 def _files(run: "RunRecord") -> tuple[Path | None, list["WorstToken"]]:
@@ -30,14 +30,14 @@ def _files(run: "RunRecord") -> tuple[Path | None, list["WorstToken"]]:
 
 
 def print_summary(run: "RunRecord", history: "History") -> None:
-    """Headline, breakdowns, worst tokens, where every token is, and what was not measured."""
+    """Headline, breakdowns, worst tokens, the tokens file, and missing measurements."""
     tokens, worst = _files(run)
     where = [] if tokens is None else [f"every token: {tokens}"]
     print_run(run, history, [*_parts(KLFigures(history.measurements(run.id)), worst), *where])
 
 
 def kl_body(run: "RunRecord", history: "History") -> dict[str, Any]:
-    """What `--json` holds beside the measurements: where every token is, and the worst ones."""
+    """The `--json` content besides the measurements: the tokens file, and the worst tokens."""
     import json
 
     tokens, worst = _files(run)
@@ -55,7 +55,7 @@ def _parts(figures: KLFigures, worst: "Sequence[WorstToken]") -> Iterator["Rende
     yield figures.non_finite()
     for grouping in GROUPINGS:
         groups = figures.rows(grouping)
-        if len(groups) > 1:  # a group that holds everything was in the headline
+        if len(groups) > 1:  # a group of everything is in the headline
             yield ""
             yield rows_table(groups, right=(1, 2, 4, 5, 6))
     if worst:
@@ -78,6 +78,6 @@ def _worst_table(worst: "Sequence[WorstToken]") -> "RenderableType":
 
 
 def _visible(text: str) -> str:
-    """One harmless line in which line feeds are seen and every space stays."""
+    """One harmless line with visible line feeds and all spaces."""
     kept = text.replace("\n", "⏎").replace("\t", "⇥").replace(" ", _SPACE)
     return plain(kept, limit=10_000).replace(_SPACE, " ")

@@ -44,13 +44,13 @@ from q36eval.interrupts import Terminated, stoppable
 from q36eval.redaction import redacted
 
 DISK = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES, errno.EPERM, errno.EIO}
-"""What a disk answers that is full, read-only, closed to this user or broken."""
+"""The errors of a disk that is full, read-only, inaccessible or broken."""
 
 FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
-"""Those of them that more room helps against."""
+"""Those that more space would fix."""
 
 COMPLETING = "_Q36EVAL_COMPLETE"
-"""The environment variable by which a shell's completion script speaks to this program."""
+"""The environment variable of a shell's completion script for this program."""
 
 app = typer.Typer(
     name="q36eval",
@@ -120,10 +120,10 @@ def main() -> None:
 
 def _run() -> int:
     command = program()
-    if instruction := os.environ.get(COMPLETING):  # a shell asks what may come next
+    if instruction := os.environ.get(COMPLETING):  # a shell requests completions
         return shell_complete(command, {}, "q36eval", COMPLETING, instruction)
     try:
-        # not by calling it, which makes a mere exit code of Ctrl-C and loses what there is to tell
+        # not by calling it, which would turn Ctrl-C into an exit code and lose the message
         with command.make_context("q36eval", sys.argv[1:]) as context:
             result = command.invoke(context)
     except Q36Error as error:
@@ -137,7 +137,7 @@ def _run() -> int:
         return leave.exit_code
     except (KeyboardInterrupt, typer.Abort) as error:
         terminated = isinstance(error, Terminated)
-        with suppress(KeyboardInterrupt):  # a second one, where nobody reads what is said
+        with suppress(KeyboardInterrupt):  # a second Ctrl-C; nobody reads the message
             say(" ".join(["Stopped by SIGTERM." if terminated else "Interrupted.", *_notes(error)]))
         return ExitCode.TERMINATED if terminated else ExitCode.INTERRUPTED
     except OSError as error:
@@ -153,12 +153,12 @@ def _run() -> int:
 
 
 def _failed(code: str, sentence: str, exit_code: ExitCode) -> ExitCode:
-    """Print what is wrong with its code, and as a document where one is read."""
+    """Print the error with its code, and as a document if one is expected."""
     return _failed_by([(code, sentence)], exit_code)
 
 
 def _failed_by(problems: Sequence[tuple[str, str]], exit_code: ExitCode, rows: Sequence[Any] = ()) -> ExitCode:
-    """Print every problem on a line of its own; `rows` of the table are printed by who made them."""
+    """Print every problem on a separate line; the caller has printed the `rows` of the table."""
     for code, sentence in problems:
         say(f"{sentence} [{code}]")
     if "--json" in sys.argv[1:]:
@@ -174,7 +174,7 @@ def _notes(error: BaseException) -> list[str]:
 
 
 def _usage_code(error: Exception) -> int | None:
-    """Wrong options are the parser's own errors, whichever click it is built on: one sentence, and where help is."""
+    """The parser's own errors on wrong options, for any version of click: one sentence, and a pointer to the help."""
     message, context = getattr(error, "format_message", None), getattr(error, "ctx", None)
     if message is None or not hasattr(error, "exit_code"):
         return None
@@ -193,13 +193,13 @@ def _usage_code(error: Exception) -> int | None:
 def _record_crash(error: Exception) -> int:
     try:
         log = Paths.default().state / "crash.log"
-    except Exception:  # it may be what crashed
+    except Exception:  # it may be the cause of the crash
         log = Path("q36eval-crash.log").absolute()
     details = f"details are in {log}"
     try:
         log.parent.mkdir(parents=True, exist_ok=True)
         with log.open("a", encoding="utf-8", errors="backslashreplace") as file:
-            log.chmod(0o600)  # what crashed may hold anything
+            log.chmod(0o600)  # the crash data may contain secrets
             told = [f"--- {datetime.now(UTC).isoformat()} {' '.join(sys.argv)}\n", *traceback.format_exception(error)]
             file.write(redacted("".join(told)))
     except OSError as unwritten:

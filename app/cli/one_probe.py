@@ -1,4 +1,4 @@
-"""`q36eval kl` and `q36eval evals`, and what `q36eval canaries` has in common with them: one probe measured alone."""
+"""`q36eval kl` and `q36eval evals`, and the parts shared with `q36eval canaries`: one probe measured alone."""
 
 import json
 from collections.abc import Callable
@@ -93,7 +93,7 @@ def request_of(
     suite: str | None,
     **more: Any,
 ) -> Request:
-    """What one probe is to measure, as its command's options say; `more` are fields of a request.
+    """The request of one probe, from its command's options; `more` are fields of a request.
 
     Raises:
         UsageError: an unknown family, branch or reference.
@@ -127,7 +127,7 @@ def measure_alone(
     summary: "Callable[[RunRecord, History], None]",
     plan: bool = False,
 ) -> int:
-    """Measure it with the progress shown, then print the summary, or the body as JSON: 4 where anything is missing."""
+    """Measure with progress, then print the summary, or the body as JSON; returns 4 if a measurement is missing."""
     from q36eval.app.cli.plan_command import show_runs
     from q36eval.app.cli.progress import ConsoleProgress
     from q36eval.run.measure import measure
@@ -149,7 +149,7 @@ def measure_alone(
 
 
 def run_body(run: "RunRecord", history: "History") -> dict[str, Any]:
-    """What `--json` holds of every probe's run."""
+    """The `--json` content of every probe's run."""
     return {
         "run": run.id,
         "branch": run.branch,

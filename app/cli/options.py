@@ -28,10 +28,10 @@ BRANCH_HELP = f"{WHAT}."
 
 
 def _supported(named: Any) -> Any:
-    """What an option names: a checkpoint of an unsupported architecture is refused before anything else is looked for.
+    """The value of an option: a checkpoint of an unsupported architecture is refused before any other check.
 
     Raises:
-        UsageError: lists what is supported.
+        UsageError: lists the supported ones.
     """
     for each in [named] if isinstance(named, str) else named or ():
         if each.strip() and os.path.exists(each):  # unlike Path.exists it takes any text
@@ -42,7 +42,7 @@ def _supported(named: Any) -> Any:
 
 
 CHECKPOINT: dict[str, Any] = {"callback": _supported, "is_eager": True}
-"""What every option and argument has that may name a checkpoint."""
+"""The settings of every option and argument that may name a checkpoint."""
 
 BranchOption = Annotated[
     list[str] | None,
@@ -101,7 +101,7 @@ SchemeOption = Annotated[
 
 
 def _pack_folder(named: str) -> Path:
-    """The folder of the pack that an option names, fetched where that is an address.
+    """The folder of the pack in an option, fetched if it is an address.
 
     Raises:
         UsageError: see `q36eval.references.fetched`.
@@ -154,7 +154,7 @@ JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON documen
 
 
 class Quiet:
-    """Whether only verdicts and errors are wanted (`-q`), for as long as one command runs."""
+    """Whether only verdicts and errors are printed (`-q`), while one command runs."""
 
     wanted = False
 
@@ -163,7 +163,7 @@ PRECEDENCE = (ExitCode.USAGE, ExitCode.FAIL, ExitCode.NOT_MEASURED, ExitCode.INC
 
 
 def remark(sentence: str) -> None:
-    """A line on stderr like those of progress: it says what happens, not what is wrong."""
+    """A line on stderr in the style of progress: information, not an error."""
     from q36eval.inert_text import SENTENCE, plain
 
     if not Quiet.wanted:
@@ -171,31 +171,31 @@ def remark(sentence: str) -> None:
 
 
 def note(sentence: str) -> None:
-    """One line on stderr that a quiet command leaves out."""
+    """One line on stderr, omitted with `-q`."""
     if not Quiet.wanted:
         say(sentence)
 
 
 def say(sentence: str) -> None:
-    """One line on stderr; what a branch is called moves no cursor and is no command to a pipeline's runner."""
+    """One line on stderr; a branch's name can neither move the cursor nor be a command to a pipeline's runner."""
     from q36eval.inert_text import SENTENCE, plain
 
     print(f"q36eval: {plain(redacted(sentence), SENTENCE)}", file=sys.stderr)
 
 
 def given_options(context: Any) -> set[str]:
-    """The parameters that stand on the command line, not those that have a default."""
+    """The parameters given on the command line, without defaults."""
     return {name for name in context.params if context.get_parameter_source(name).name == "COMMANDLINE"}
 
 
 def resolve_reference(
     named: str | None, pack: Path | None, family: Family, paths: Paths, *, download: bool = True
 ) -> Target | None:
-    """The reference's checkpoint: the one named, else the family's; with a pack it need not be on this machine, and is
+    """The reference's checkpoint: the named one, else the family's; with a pack it need not be on this machine, and is
     not downloaded, nor without `download`.
 
     Raises:
-        UsageError: it is needed and not here.
+        UsageError: it is needed and unavailable.
     """
     if named is not None:
         return resolve(named, family, paths, note, download=download)
@@ -207,7 +207,7 @@ def resolve_reference(
 
 
 def show_targets(branches: Iterable[Target], reference: Target | None = None) -> None:
-    """Print which bytes are judged, and compared with which."""
+    """Print the judged bytes, and the baseline's."""
     for role, target in (*(("Branch", branch) for branch in branches), ("Reference", reference)):
         if target is not None:
             name = "" if target.name == str(target.folder) else f" {target.name}"
@@ -239,16 +239,15 @@ def load_policy(name_or_path: str | None, family: Family, paths: Paths, suite: s
 
 
 def worst(codes: list[int]) -> int:
-    """The exit code that stands for several: the worst by the order 2, 1, 4, 3, 0."""
+    """The overall exit code of several: the worst by the order 2, 1, 4, 3, 0."""
     return int(next(code for code in PRECEDENCE if code in codes))
 
 
 def open_history(paths: Paths | None = None, *, writing: bool = False) -> "History":
-    """The history of this working state, or the one named; `writing` refuses what could not be written, before anything
-    is measured.
+    """The history of this working state, or the named one; `writing` refuses an unwritable one before any measurement.
 
     Raises:
-        UsageError: the folder or the database cannot be used for that, or there is no file of the name given to read.
+        UsageError: the folder or the database cannot be used for that, or the named file to read does not exist.
     """
     from q36eval.history import History
 
@@ -275,10 +274,10 @@ def open_history(paths: Paths | None = None, *, writing: bool = False) -> "Histo
 
 
 def folder_to_write(named: str) -> Path:
-    """The folder that an option names; an empty name would be the current folder, as of a variable that is not set.
+    """The folder in an option; an empty name, as from an unset variable, would be the current folder.
 
     Raises:
-        UsageError: it names none.
+        UsageError: the name is empty.
     """
     if not named.strip():
         raise UsageError("option-empty", "--out names no folder: its value is empty. Write . for the current folder.")
@@ -286,5 +285,5 @@ def folder_to_write(named: str) -> Path:
 
 
 def print_json(body: Any) -> None:
-    """One JSON document on stdout; NaN and infinities are strings in what it is given."""
+    """Print one JSON document on stdout; NaN and infinities are already strings."""
     write_document(redacted(printable_json(body, indent=1)))

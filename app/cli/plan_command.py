@@ -1,4 +1,4 @@
-"""What `--plan` prints: what is missing, and what each stage asks."""
+"""The output of `--plan`: missing prerequisites, and the work of each stage."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
@@ -26,7 +26,7 @@ def show_runs(
     asked: "Asked | None" = None,
     found: "Sequence[Problem]" = (),
 ) -> int:
-    """Print what each request needs, and would compute; `found` are the problems of putting it together.
+    """Print each request's needs and computation; `found` are the problems of building it.
 
     Raises:
         UsageError, CorruptCheckpointError: one cannot be measured.
@@ -51,7 +51,7 @@ def show_runs(
 
 
 def show_plans(plans: "Sequence[RunPlan]", *, as_json: bool) -> int:
-    """Print plans of captures; nothing was measured, and that is no failure."""
+    """Print plans of captures; measuring nothing is not a failure."""
     from q36eval.run.memory_report import batches_line
 
     for plan in [] if as_json else plans:
@@ -70,9 +70,9 @@ def _end(documents: list[dict[str, Any]], *, as_json: bool) -> int:
 
 
 def print_rows(rows: "Iterable[Row]", *, all_of_it: bool = True, file: TextIO | None = None) -> None:
-    """The table: state, what, a sentence, and the command that mends it on a line of its own, to be copied.
+    """The table: state, item, a sentence, and the fixing command on a separate line, for copying.
 
-    Not `all_of_it` are the rows that are missing, without sentences, which stand in the errors that follow.
+    Without `all_of_it`, only the missing rows, without the sentences, which the following errors contain.
     """
     for row in rows:
         lines = [plain(line, SENTENCE) for line in row.sentence.splitlines()] if all_of_it else []
@@ -105,7 +105,7 @@ def _stage_line(stage: "StagePlan") -> str:
 
 
 def _in_batches(count: int) -> str:
-    """Nothing of an engine that forms none itself."""
+    """Empty for an engine that forms no batches."""
     return f" in {count:,} batches" if count else ""
 
 

@@ -1,4 +1,4 @@
-"""`q36eval policy`: what decides about a release, explained and checked."""
+"""`q36eval policy`: the rules for a release, explained and checked."""
 
 import json
 from typing import TYPE_CHECKING, Annotated, Any

@@ -1,4 +1,4 @@
-"""What `q36eval policy explain` prints: what blocks and what only warns, each criterion once."""
+"""The output of `q36eval policy explain`: blocking and advisory parts, each criterion once."""
 
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
 LONG = 2_000
-"""Characters of a sentence that are shown: some list every name there is."""
+"""The maximum length of a sentence: some list every name."""
 
 OTHER_SCHEMES = (
     "Schemes: for any other scheme the ceiling alone holds; a mixture is held to the strictest figure of its parts. "
@@ -28,7 +28,7 @@ NOT_MEASURED = "A missing measurement never passes: the lane is INCONCLUSIVE (ex
 
 
 def policy_parts(policy: Policy) -> "Iterator[RenderableType]":
-    """The policy as two tables, what blocks and what does not, with the sentences that hold for all of it."""
+    """The policy as two tables, blocking and advisory, with general sentences."""
     made_of = f", made of {' > '.join(policy.lineage)}" if policy.lineage else ""
     yield plain(f"{policy.name}{made_of}: {policy.description}", LONG)
     if policy.purpose == "pre-check":
@@ -88,7 +88,7 @@ def _evidence(criterion: Criterion) -> list[str]:
 
 
 def _able(criterion: Criterion) -> str:
-    """What the reference must be able to do; empty where no answers that are right or wrong are compared."""
+    """The required competence of the reference; empty without a comparison of right and wrong answers."""
     informative, metric = criterion.informative, metric_of(criterion.probe, criterion.metric)
     answers = criterion.probe not in (ProbeName.KL, ProbeName.WEIGHTS)
     if informative is None or not (answers and metric.estimator in PAIRED and metric.bounded):

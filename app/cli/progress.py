@@ -1,6 +1,6 @@
-"""What a person sees while a command runs: progress on stderr; stdout holds only the result.
+"""The display while a command runs: progress on stderr; stdout holds only the result.
 
-In a terminal that is a bar; elsewhere, in a log, a line every ten seconds at the latest, whatever is being waited for.
+In a terminal this is a bar; elsewhere, in a log, a line at least every ten seconds.
 """
 
 import os
@@ -27,13 +27,13 @@ from q36eval.run.progress import Estimate
 
 BAR_WIDTH = 20
 SECONDS_BETWEEN_LINES = 10.0
-"""How often a log (no terminal) hears what is being done, how fast, and what is left."""
+"""The interval of lines in a log (no terminal) with the current work, its speed, and the remaining work."""
 SECONDS_BEFORE_FIRST_LINE = 3.0
-"""It hears so the first time: the interpreter and some libraries were loaded before, in silence."""
+"""The time to the first line: the interpreter and some libraries were loaded before it."""
 
 
 class _Bars(bars.Progress):
-    """One line a stage, and below them what is left: of all that, only that line and a stage's title are ever cut."""
+    """One line per stage, and below them the remaining work: only that line and a stage's title are ever cut."""
 
     left = ""
 
@@ -55,9 +55,9 @@ def _columns() -> list[bars.ProgressColumn]:
 
 
 class _Lines(threading.Thread):
-    """Writes what `line` gives to stderr, every `between` seconds, and the first time after `first`.
+    """Writes the result of `line` to stderr, every `between` seconds, and first after `first`.
 
-    Straight to the descriptor: a worker that is forked meanwhile must not inherit a stream that is locked.
+    Directly to the descriptor: a forked worker must not inherit a locked stream.
     """
 
     def __init__(self, line: Callable[[], str], first: float, between: float) -> None:
@@ -68,7 +68,7 @@ class _Lines(threading.Thread):
         pause = min(self._first, self._between)
         while not self._ended.wait(pause):
             pause = self._between
-            # nobody listens any more, or the work goes on while it is looked at: the next line comes in time
+            # no reader, or the state changed during reading: the next line follows
             with suppress(OSError, ValueError, RuntimeError):
                 if line := self._line():
                     os.write(sys.stderr.fileno(), f"{line}\n".encode(errors="replace"))
@@ -80,9 +80,9 @@ class _Lines(threading.Thread):
 
 
 class ConsoleProgress(Progress, AbstractContextManager["ConsoleProgress"]):
-    """Progress bars on stderr; lines where stderr is no terminal.
+    """Progress bars on stderr; lines if stderr is not a terminal.
 
-    What is followed here is measured to its end where that terminal goes away.
+    If that terminal disappears, the measurement continues to its end.
     """
 
     def __init__(self) -> None:
@@ -133,26 +133,26 @@ class ConsoleProgress(Progress, AbstractContextManager["ConsoleProgress"]):
         self._tell_left()
 
     def expect(self, task: str, tokens: int) -> None:
-        """So many tokens of a task are ahead in this stage."""
+        """That many tokens of a task are expected in this stage."""
         self._estimate.expect(task, tokens)
 
     def worked(self, task: str, tokens: int, seconds: float) -> None:
-        """So many of them are done, in so many seconds of the engine's work."""
+        """That many of them are done, in that many seconds of the engine's work."""
         self._estimate.worked(task, tokens, seconds)
         self._tell_left()
 
     def dropped(self, task: str, tokens: int) -> None:
-        """So many of them need not be done after all."""
+        """That many of them no longer need to be done."""
         self._estimate.dropped(task, tokens)
 
     def within(self, what: str, done: int, total: int) -> None:
-        """So many steps of something that the current item, or all of them, wait for are done."""
+        """Progress of a step that the current item, or all items, wait for."""
         self._within = f"{what} {done:,} of {total:,}" if done < total else ""
         if not self._progress.disable:
             self._progress.left = self._within
 
     def note(self, sentence: str) -> None:
-        """What a person should know of how the work is done, on a line of its own."""
+        """A note for a person on how the work is done, on a separate line."""
         if not Quiet.wanted:
             self._console.print(Text(plain(sentence, SENTENCE)), soft_wrap=True)
 
@@ -165,7 +165,7 @@ class ConsoleProgress(Progress, AbstractContextManager["ConsoleProgress"]):
         self._progress.left = f"Remaining: {left}" if left else ""
 
     def _line(self) -> str:
-        """Where the work is, in one line."""
+        """The state of the work, in one line."""
         seconds = time.monotonic() - self._begun
         where, so_far = self._stage, f"{duration(seconds)} so far"
         if not where:  # libraries are loaded, checkpoints are hashed

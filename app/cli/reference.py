@@ -164,7 +164,7 @@ def show(
 
 
 def _floors(folder: Path) -> "list[ReferenceFloor]":
-    """The noise floors that a pack holds; a damaged one is `--verify`'s to name."""
+    """The noise floors in a pack; `--verify` reports damaged ones."""
     from q36eval.kl.floor_file import VERSION, load_floor
 
     floors = []
@@ -206,7 +206,7 @@ def _verify(pack: Path | None, as_json: bool) -> int:
 
 
 def _damage_beside(folder: Path) -> list[str]:
-    """What is wrong with the sampled answers and the noise floors that lie beside a pack's captures."""
+    """The errors in the sampled answers and noise floors next to a pack's captures."""
     from q36eval.kl.floor_file import VERSION, load_floor
     from q36eval.kl.on_policy import read_answers
 
@@ -223,7 +223,7 @@ def _damage_beside(folder: Path) -> list[str]:
 
 
 def _lacking_answers(folder: Path) -> list[str]:
-    """The captures of a pack that scored sampled answers which no file beside them holds."""
+    """The captures of a pack whose sampled answers are missing from its files."""
     from q36eval.kl.on_policy import read_answers
     from q36eval.kl.planning import answers_sha256
     from q36eval.references import load_header
@@ -245,10 +245,10 @@ def _lacking_answers(folder: Path) -> list[str]:
 
 
 def _packs(named: Path | None, may_be_none: bool = False) -> list[Path]:
-    """The packs a person means.
+    """The selected packs.
 
     Raises:
-        UsageError: there is none.
+        UsageError: none exists.
     """
     root = Paths.default().captures if named is None else named
     folders = sorted(

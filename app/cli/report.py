@@ -90,9 +90,9 @@ def report(
 
 
 def _what_came_after(run: "RunRecord", history: "History") -> str | None:
-    """Of a PASS that ships nothing any more, how its branch stands now: whoever reads its report may act on it.
+    """The branch's present state if its PASS no longer approves a release, for readers of the report.
 
-    It is said beside the report, too, whatever its format.
+    It is also printed next to a report of any format.
     """
     if run.verdict is not Verdict.PASS:
         return None
@@ -101,7 +101,7 @@ def _what_came_after(run: "RunRecord", history: "History") -> str | None:
     today = datetime.now(UTC)
     try:
         now = Standings(history, today).of((run.family, run.branch))
-    except Q36Error as error:  # of another run: this one's report is there all the same
+    except Q36Error as error:  # an error in another run: this one's report is still available
         note(f"The current state of {run.branch} is unknown: {error}")
         return None
     words = None if now.ships else since_words(run, now)
@@ -112,7 +112,7 @@ def _what_came_after(run: "RunRecord", history: "History") -> str | None:
 
 
 def _put_into(file: Path, card: str) -> None:
-    """The card's section and results in a model card's place, or a card of its own where there is none yet."""
+    """Insert the card's section and results into a model card, or write a new card."""
     from q36eval.reports.card_report import update_card
 
     try:
@@ -123,7 +123,7 @@ def _put_into(file: Path, card: str) -> None:
     except (OSError, UnicodeDecodeError) as error:
         why = getattr(error, "strerror", None) or "it is not UTF-8 text"
         raise UsageError("file-unreadable", f"The model card {file} cannot be read: {why}.") from error
-    ends = "\r\n" if existing is not None and "\r\n" in existing else "\n"  # as an editor of that system left it
+    ends = "\r\n" if existing is not None and "\r\n" in existing else "\n"  # as the editor on that system left it
     text = card if existing is None else update_card(existing.replace(ends, "\n"), card).replace("\n", ends)
     if text == existing:
         note(f"The model card {file} holds this run's figures already.")

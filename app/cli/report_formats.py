@@ -1,4 +1,4 @@
-"""The formats of a gate's report: what each is called, its file, its writer. A writer is imported when it is used."""
+"""The formats of a gate's report: name, file, writer. A writer is imported when used."""
 
 import json
 import os
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ReportFormat:
-    """`file` is its name in a report folder, `writer` names `module:function`, which gives its text."""
+    """`file` is its name in a report folder, `writer` names `module:function`, which returns its text."""
 
     file: str
     writer: str
@@ -49,10 +49,10 @@ FORMATS: dict[Format, ReportFormat] = {
 
 
 def make_report_folder(folder: Path | None, distinct: bool) -> None:
-    """Make the folder before anything is measured.
+    """Make the folder before any measurement.
 
     Raises:
-        UsageError: it cannot be made, or two branches would write into the same one.
+        UsageError: it cannot be made, or two branches would write to the same one.
     """
     if folder is None:
         return
@@ -70,9 +70,9 @@ def make_report_folder(folder: Path | None, distinct: bool) -> None:
 
 
 def clear_reports(out: Path | None, branches: Sequence[str]) -> None:
-    """Remove the reports of earlier gates from `out`, and from the folders in it that several branches write into.
+    """Remove the reports of earlier gates from `out`, and from its folders for several branches.
 
-    A gate does so before anything else: if it ends early, a pipeline must not take an earlier report for its own.
+    A gate does this first: if it ends early, a pipeline must not read an earlier report.
 
     Raises:
         UsageError: one cannot be removed.
@@ -82,7 +82,7 @@ def clear_reports(out: Path | None, branches: Sequence[str]) -> None:
     own = {folder_name(name) for each in branches for name in (each, os.path.realpath(each))} if branches[1:] else set()
     for folder in (out, *(out / name for name in sorted(own))):
         for kind in FORMATS.values():
-            file = Path(os.path.realpath(folder / kind.file))  # of a link what it leads to
+            file = Path(os.path.realpath(folder / kind.file))  # the target of a link
             try:
                 if file.is_file() or file.is_dir():
                     file.unlink()
@@ -93,7 +93,7 @@ def clear_reports(out: Path | None, branches: Sequence[str]) -> None:
 
 
 def folder_name(branch: str) -> str:
-    """A branch's name as every file system, and every store of artifacts, takes it."""
+    """A branch's name in a form for every file system and artifact store."""
     name = re.sub(r"[^\w.+@=,-]", "_", Path(branch).name, flags=re.ASCII)[:100]
     return name if name.strip(".") else "_"
 
@@ -114,7 +114,7 @@ def write_reports(document: "Document", folder: Path) -> None:
             write_atomically(path, text)
         except OSError as error:
             with suppress(OSError):
-                path.unlink()  # an earlier run's report, which nobody may take for this one's
+                path.unlink()  # an earlier run's report must not be mistaken for this one's
             raise StorageError(
                 "file-unwritable",
                 f"The file {path} could not be written: {error.strerror or error}. The verdict is in history: "
@@ -123,7 +123,7 @@ def write_reports(document: "Document", folder: Path) -> None:
 
 
 def print_report(document: "Document", *, details: bool) -> None:
-    """Print the report for a terminal; of a quiet command the verdict alone."""
+    """Print the report for a terminal; with `-q` only the verdict."""
     from rich.console import Console
 
     from q36eval.reports.console_report import to_console, verdict_line
@@ -137,7 +137,7 @@ def report_json(document: "Document") -> object:
 
 
 def document_of(run: "RunRecord", history: "History") -> "Document":
-    """The run's report, for every format, with the answers that show best why it did not pass.
+    """The run's report, for every format, with the answers that best show why it did not pass.
 
     Raises:
         UsageError: the run has no verdict.

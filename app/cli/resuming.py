@@ -1,4 +1,4 @@
-"""The options of a gate as its run keeps them: `gate --resume RUN` puts the same request together from them."""
+"""The options of a gate as stored with its run: `gate --resume RUN` rebuilds the same request from them."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -19,11 +19,11 @@ if TYPE_CHECKING:
     from q36eval.history import RunRecord
 
 NOT_KEPT = ("branch", "family", "policy", "lane", "resume", "out", "plan", "as_json")
-"""Parameters that are no part of a run, or that it keeps otherwise: its policy is whole, and judges its lanes alone."""
+"""Parameters outside a run, or stored differently: its policy is complete, and limited to its lanes."""
 
 
 def continue_with(context: Any) -> None:
-    """Give the options of the run to resume to those that the command line leaves out.
+    """Apply the options of the run to resume that the command line omits.
 
     Raises:
         UsageError: there is no such run.
@@ -31,11 +31,11 @@ def continue_with(context: Any) -> None:
     from q36eval.history import RunState
 
     run = open_history().get_run(context.params["resume"])
-    kept = {} if run.imported is not None else run.provenance.get(OPTIONS, {})  # an archive chooses no options here
+    kept = {} if run.imported is not None else run.provenance.get(OPTIONS, {})  # an archive sets no options here
     shipped = [family.name for family in shipped_families(Paths.default())]
     begun = {"branch": [run.branch], "family": run.family if run.family in shipped else None} | kept
     begun["engine_arguments"] = [each for each in kept.get("engine_arguments", ()) if not names_a_program(each)]
-    if run.state is RunState.FINISHED:  # it is decided again by what is named now
+    if run.state is RunState.FINISHED:  # it is decided again with the given options
         begun = {name: begun[name] for name in ("branch", "family", "reference") if name in begun}
     given = given_options(context)
     for parameter in context.command.params:
@@ -44,7 +44,7 @@ def continue_with(context: Any) -> None:
 
 
 def kept_options(context: Any, family: Family, branch: Target, reference: Target | None) -> dict[str, Any]:
-    """The options that differ from their defaults, as JSON values; names and paths in full, so that any folder will do.
+    """The options that differ from their defaults, as JSON values; names and paths are absolute, for use in any folder.
 
     An address with a password is left out.
     """
@@ -69,7 +69,7 @@ def named_branch(named: str | None, family: Family, branch: Target) -> dict[str,
 
 
 def _spelled(target: Target, family: Family) -> str:
-    """A name that leads to the same bytes later: the Hub's by its commit."""
+    """A name that refers to the same bytes later: the Hub's with its commit."""
     if target.name in family.branches:
         return f"{family.name}/{target.name}"
     on_hub = None if target.snapshot is None else HubName.parse(target.name)
@@ -79,7 +79,7 @@ def _spelled(target: Target, family: Family) -> str:
 
 
 def _family(named: str | None, family: Family) -> str | None:
-    """None of a derived one, which is derived again."""
+    """None for a derived family, which is derived again."""
     if named is not None or isinstance(family, DerivedFamily):
         return named
     of_project = chosen_family(None, Paths.default())
@@ -87,11 +87,11 @@ def _family(named: str | None, family: Family) -> str | None:
 
 
 def resumed_names(run: "RunRecord", family: Family, branches: list[str]) -> list[str]:
-    """The run's name of its branch, which may be spelled with its commit now.
+    """The run's name of its branch, now possibly with its commit.
 
     Raises:
-        UsageError: another branch or family than the run's, before a checkpoint is looked for. A finished run is
-            decided again, which tells more.
+        UsageError: another branch or family than the run's, before a checkpoint is searched for. A finished run is
+            decided again, which reports more.
     """
     begun = run.provenance.get(OPTIONS, {}).get("branch")
     same = run.family == family.name and branches in ([run.branch], begun)
@@ -101,7 +101,7 @@ def resumed_names(run: "RunRecord", family: Family, branches: list[str]) -> list
 
 
 def kept_policy(run: "RunRecord") -> "Policy | None":
-    """The policy that a run was begun with, restricted to its lanes; None of one that only measures."""
+    """The policy of a run's beginning, limited to its lanes; None for a run that only measures."""
     from q36eval.gate import Policy
 
     return None if run.policy is None else Policy.model_validate(run.policy)

@@ -1,4 +1,4 @@
-"""`q36eval review`: what people decide: baselines, signatures and written exceptions."""
+"""`q36eval review`: people's decisions: baselines, signatures and written exceptions."""
 
 import json
 from datetime import UTC, date, datetime
@@ -242,20 +242,20 @@ def _date(text: str) -> date:
 
 
 def _policies(named: str | None, family: Family, runs: "list[RunRecord]", paths: Paths) -> "list[Policy]":
-    """Those whose ids a waiver may use: the one named, else the family's and those that judged the branch."""
+    """The policies whose ids a waiver may use: the given one, else the family's and those that judged the branch."""
     from q36eval.history.decisions import policy_of
 
     kept = [] if named is not None else [policy_of(run) for run in runs]
-    if named is None and isinstance(family, DerivedFamily):  # which names no policy but that of its runs
+    if named is None and isinstance(family, DerivedFamily):  # it has only the policies of its runs
         return kept
     return [load_policy(named, family, paths), *kept]
 
 
 def _records(branch: str | None, family: str | None) -> "list[WaiverRecord]":
-    """The waivers of that family (of all families where none is named) and branch.
+    """The waivers of that family (without one, of all families) and branch.
 
     Raises:
-        UsageError: nothing bears that branch's name: a slip of the pen would export no waivers at all.
+        UsageError: the branch's name is unknown: a typo would export no waivers at all.
     """
     from q36eval.app.reviewing.waivers import check_branch
 

@@ -1,4 +1,4 @@
-"""`q36eval served`: what only a served model shows. It needs no reference, and decides."""
+"""`q36eval served`: faults that only a served model shows. It needs no reference, and decides."""
 
 import json
 from typing import Annotated

@@ -1,4 +1,4 @@
-"""Standard streams that may be closed, full, gone, or of an alphabet too small: none of that stops a command."""
+"""Standard streams that may be closed, full, gone, or limited to few characters: none of that stops a command."""
 
 import errno
 import os
@@ -9,22 +9,22 @@ from typing import Any, TextIO
 
 
 class Output:
-    """A standard stream that never stops a command: what cannot be written is dropped, and `error` says why.
+    """A standard stream that never stops a command: unwritable text is dropped, and `error` is the reason.
 
-    A gate whose reader has left (`| head`), whose terminal is gone or whose log disk is full still decides, keeps and
-    reports. Nothing follows what was dropped, unless `retrying`: then every write is tried anew, as a log wants it.
+    A gate whose reader has left (`| head`), whose terminal is gone or whose log disk is full still decides, stores and
+    reports. Nothing follows dropped text, unless `retrying`: then every write is tried again, as for a log.
     """
 
     def __init__(self, stream: TextIO, *, retrying: bool = False) -> None:
         self._stream, self._retrying = stream, retrying
         self.error: OSError | None = None
         self.is_document = False
-        """Whether what is written is the one document that a program reads."""
+        """Whether the text is the one document that a program reads."""
         self.is_kept = False
-        """Whether what is written stands in history as well, so that losing it is no failure."""
+        """Whether the text is also in history, so that losing it is not a failure."""
 
     def write(self, text: str) -> int:
-        """Write, or drop, and say that it was written."""
+        """Write or drop the text; always reports success."""
         self._try(self._stream.write, text)
         return len(text)
 
@@ -34,7 +34,7 @@ class Output:
             self.write(line)
 
     def flush(self) -> None:
-        """Flush what is not dropped."""
+        """Flush unless dropped."""
         self._try(self._stream.flush)
 
     def end(self) -> None:
@@ -55,9 +55,9 @@ class Output:
             self.error = OSError(errno.EBADF, "it is closed")
 
     def failure(self) -> str | None:
-        """Why what a person or program waits for has not arrived; None where it has, or nobody waits.
+        """Why an expected text was not delivered; None if it was, or nobody expects it.
 
-        A reader may leave, and who closed the stream wants no text; a document, it seems, was wanted.
+        A reader may leave, and a closed stream expects no text; a document, however, was requested.
         """
         if self.error is None or self.error.errno == errno.EPIPE:
             return None
@@ -71,21 +71,21 @@ class Output:
 
 
 def write_document(text: str) -> None:
-    """Write what was asked for as one document, such as JSON: a command that cannot deliver it has failed (exit 4)."""
+    """Write a requested document, such as JSON: a command that cannot deliver it fails (exit 4)."""
     if isinstance(sys.stdout, Output):
         sys.stdout.is_document, sys.stdout.is_kept = True, False
     sys.stdout.write(text)
 
 
 def kept_in_history() -> None:
-    """Say that the text this command writes is only a copy: its exit code says what was found, whoever reads it."""
+    """Declare that this command's text is only a copy: its exit code gives the result, whether or not it is read."""
     if isinstance(sys.stdout, Output):
         sys.stdout.is_kept = True
 
 
 @contextmanager
 def tolerant_output() -> Iterator[Output]:
-    """Both standard streams as `Output`, of which this is stdout; Python fails to write nothing of them at its end."""
+    """Both standard streams as `Output`, of which this is stdout; Python raises no write errors at its end."""
     closed = _open_closed()
     own = sys.stdout, sys.stderr
     for stream in own:
@@ -109,10 +109,10 @@ def tolerant_output() -> Iterator[Output]:
 
 
 def _open_closed() -> set[str]:
-    """Give the standard streams that whoever started this process closed to nowhere; returns which of them were.
+    """Redirect closed standard streams to the null device; returns which were closed.
 
-    Else the first file opened, a database, would stand where something may write a warning to; and Python prints to
-    standard output what is for a standard error that is not there.
+    Otherwise the first opened file, a database, would get a standard stream's descriptor and receive warnings; and
+    Python prints to standard output if standard error is missing.
     """
     while (opened := os.open(os.devnull, os.O_RDWR)) <= 2:
         pass
@@ -124,7 +124,7 @@ def _open_closed() -> set[str]:
 
 
 def _escape(stream: TextIO) -> None:
-    """Let a stream write every character (JSON is ASCII), and wait for a slow reader whatever mode its pipe is in."""
+    """Let a stream write every character (JSON is ASCII), and wait for a slow reader in any pipe mode."""
     with suppress(OSError, ValueError):  # a stream that is no file, or a closed one
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")

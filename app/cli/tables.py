@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 PROMPT_CHARACTERS = 240
 ANSWER_CHARACTERS = 160
-"""How much of a prompt and of an answer a flip shows."""
+"""Displayed characters of a prompt and of an answer in a flip."""
 
 
 def plain_table(
@@ -40,7 +40,7 @@ def rows_table(rows: Sequence[Mapping[str, Any]], right: Sequence[int], whole: S
 
 
 def print_columns(rows: Iterable[Sequence[str]], indent: str = "") -> None:
-    """Rows of harmless text under each other, none of which is broken: no terminal is too narrow for an id."""
+    """Rows of harmless text without line breaks: an id is shown in full on any terminal."""
     kept = [tuple(map(plain, row)) for row in rows]
     widths = [max(map(len, column)) for column in zip(*kept, strict=True)]
     for row in kept:
@@ -58,7 +58,7 @@ def flip_parts(
     title: Callable[[ItemOutcome], str],
     remarks: Callable[[ItemOutcome], Iterable[str | None]] = lambda _: (),
 ) -> "Iterator[RenderableType]":
-    """How many items flipped each way, and of those shown question, both answers and remarks; all of it harmless."""
+    """The number of flips each way, and for those shown the question, both answers and remarks; all of it harmless."""
     from rich.text import Text
 
     for direction, what in (("regression", "lost"), ("improvement", "gained")):

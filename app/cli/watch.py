@@ -1,4 +1,4 @@
-"""`q36eval watch`: a deployment is evaluated with a few requests at a time, as long as it serves."""
+"""`q36eval watch`: a deployment is evaluated continuously with a few requests at a time."""
 
 import json
 import os
@@ -132,8 +132,8 @@ def watch(
 
 
 def _wait_for(loop: Callable[[], None]) -> None:
-    """Run the loop in a thread of its own, so that a signal ends the process whatever a round is at: a library that
-    looks up a name hears of none. What is on the disk is whole at every moment.
+    """Run the loop in a separate thread, so that a signal ends the process at any time: a library's name lookup blocks
+    signals. The data on disk is always consistent.
 
     Raises:
         KeyboardInterrupt: a signal came.
@@ -152,7 +152,7 @@ def _wait_for(loop: Callable[[], None]) -> None:
 
 
 def _folder(branch: str, family: Family, paths: Paths) -> Path:
-    """The branch's folder. Of one that is no branch's name, tokenizer and configuration are enough."""
+    """The branch's folder. If it is not a branch's name, tokenizer and configuration are enough."""
     folder = Path(branch)
     if branch not in family.branches and (folder / "config.json").is_file() and (folder / "tokenizer.json").is_file():
         return real_path(folder)

@@ -1,7 +1,7 @@
-"""Who is answered: requests under a name of this server, for what its pages need, from its own pages.
+"""Access control: only requests to a name of this server, for its pages' resources, from its own pages.
 
-A web page elsewhere can let its own name point to any address (DNS rebinding): its scripts are then of one origin with
-whatever answers there, and read and write as the person whose browser it is. Such a request names the page's own host.
+A web page elsewhere can point its own name to any address (DNS rebinding): its scripts then share an origin with the
+server there, and read and write as the browser's user. Such a request names the page's own host.
 """
 
 import ipaddress
@@ -10,7 +10,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
-"""Names under which a browser on this machine asks."""
+"""Names under which a browser on this machine connects."""
 
 HEADERS = {
     b"x-frame-options": b"DENY",
@@ -20,7 +20,7 @@ HEADERS = {
     b"cross-origin-opener-policy": b"same-origin",
     b"cross-origin-resource-policy": b"same-origin",
 }
-"""With every answer: no page elsewhere frames, loads or learns the address of one of ours."""
+"""Headers of every answer: no other site can frame or load our pages, or learn their addresses."""
 
 
 class Guard:
@@ -59,8 +59,8 @@ class Guard:
         return None
 
     def _is_own(self, origin: str, host: str) -> bool:
-        """Whether a page of this server asks: of the same host and port, or, where a proxy hides the port, of a name
-        that is allowed and no other program on this machine answers to."""
+        """Whether the request comes from a page of this server: the same host and port, or, behind a proxy that hides
+        the port, an allowed name that no other program on this machine uses."""
         parts = urlsplit(origin)
         if parts.netloc.lower() == host.lower():
             return True
@@ -81,8 +81,8 @@ def host_name(host: str) -> str | None:
 
 
 def asked_on_this_machine(headers: Mapping[str, str]) -> bool:
-    """Whether a request came from a browser on this machine, as far as its headers tell: under a loopback name, and
-    handed on by no proxy. Without a `Host` there was no request: a page is drawn by a test."""
+    """Whether a request came from a browser on this machine, by its headers: under a loopback name, and not forwarded
+    by a proxy. Without a `Host` there was no request: a test draws the page."""
     given = {name.lower(): value for name, value in headers.items()}
     if given.keys() & {"forwarded", "via", "x-forwarded-for", "x-forwarded-host", "x-real-ip"}:
         return False

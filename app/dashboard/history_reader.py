@@ -1,4 +1,4 @@
-"""Reads history for the pages, and keeps what takes long to read until it changes."""
+"""Reads history for the pages, and caches slow reads until the data changes."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 FRESH_S = 5
-"""The evidence of a run that is still going on is read again after this many seconds."""
+"""The evidence of an unfinished run is read again after this many seconds."""
 
 T = TypeVar("T")
 
@@ -42,7 +42,7 @@ def source_key(source: str) -> str | None:
 
 
 def _state_of(run: RunRecord) -> str:
-    """Part of a cache key: names what a finished run holds and decided, new every few seconds for any other."""
+    """Part of a cache key: identifies a finished run's content and decision; changes every few seconds otherwise."""
     if run.state is not RunState.FINISHED:
         return f"{run.id} {time.time() // FRESH_S:.0f}"
     return f"{run.id} {'' if run.report is None else report_sha256(run.report)}"
@@ -82,16 +82,16 @@ class Reader:
         return CanaryLanes.of(self.measurements(run))
 
     def deciding(self, run: RunRecord) -> tuple[list[ItemOutcome], str]:
-        """The items that show best why a run did not pass, and its largest loss."""
+        """The items that best show why a run did not pass, and its largest loss."""
         return self._kept(f"deciding {_state_of(run)}", lambda h: (deciding_items(h, run), largest_loss(h, run)))
 
     def alive(self, run_id: str) -> bool | None:
-        """Whether the process that measures a run lives; None where it is not of this machine's state."""
+        """Whether a run's process is alive; None if it is not in this machine's state."""
         locks = [lock for state in self._states() if (lock := state / "runs" / f"{run_id}.lock").exists()]
         return any(map(is_held, locks)) if locks else None
 
     def tokens_file(self, run: RunRecord) -> Path | None:
-        """Where a run's per-token figures are."""
+        """The path of a run's per-token figures."""
         return self._file(run, TOKENS)
 
     def divergences(self, run: RunRecord) -> "NDArray[np.float64] | None":
@@ -126,12 +126,12 @@ class Reader:
         return next((path for path in files if path.is_file()), None)
 
     def _states(self) -> list[Path]:
-        """Working states that may hold the files of its runs: that of its file, and this program's own."""
+        """Working states that may hold the runs' files: the history file's own, and this program's."""
         file = file_of(self.source)
         return [*([] if file is None else [file.parent]), Paths.default().state]
 
     def _kept(self, name: str, read: Callable[[History], T]) -> T:
-        """Read once; `name` says all that the reading hangs on."""
+        """Cached reading; `name` contains all inputs of the read."""
         value: T = _reading(self.key, self.source, name, read)
         return value
 

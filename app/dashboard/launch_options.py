@@ -1,4 +1,4 @@
-"""How `q36eval ui` started the dashboard: `main.py [HISTORY] [--read-only] [--local]`."""
+"""The command line with which `q36eval ui` started the dashboard: `main.py [HISTORY] [--read-only] [--local]`."""
 
 import sys
 from collections.abc import Sequence
@@ -40,7 +40,7 @@ def file_of(source: str) -> Path | None:
 
 
 def shown_source(source: str) -> str:
-    """A file's path; of a server its kind, host and database, without whoever logs in there."""
+    """A file's path; for a server its kind, host and database, without the login."""
     path = file_of(source)
     if path is not None:
         return str(path)

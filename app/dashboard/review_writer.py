@@ -1,4 +1,4 @@
-"""What the review page writes, under a name and only where writing is allowed: the functions the commands use too."""
+"""The review page's writes, under a name and only where writing is allowed: by the same functions as the commands."""
 
 from datetime import UTC, date, datetime
 

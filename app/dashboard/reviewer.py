@@ -1,4 +1,4 @@
-"""Who may write, and under which name: whoever sits at this machine, or who has logged in on a shared one."""
+"""Who may write, and under which name: a person at this machine, or a logged-in person on a shared one."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -27,10 +27,10 @@ class Permission:
 
 
 def permission_of(started: Started, user: Mapping[str, Any], reviewers: Sequence[str]) -> Permission:
-    """What a person may do here.
+    """A person's permissions here.
 
-    `user` holds the claims of Streamlit's OIDC login, with `is_logged_in` where one is configured and empty where not.
-    `reviewers` are patterns of addresses (`*@example.org`); none lets everybody write who can log in.
+    `user` holds the claims of Streamlit's OIDC login, with `is_logged_in` if one is configured, else it is empty.
+    `reviewers` are patterns of addresses (`*@example.org`); without any, everybody who can log in may write.
     """
     if started.read_only:
         return Permission("This dashboard was started with --read-only.")
@@ -54,7 +54,7 @@ def _name(user: Mapping[str, Any]) -> str | None:
 
 
 def permission() -> Permission:
-    """What whoever looks at the page may do."""
+    """The permission of the page's viewer."""
     user = st.user.to_dict()
     section = st.secrets.get("q36eval", {}) if "is_logged_in" in user else {}
     started = Started.of()
@@ -82,7 +82,7 @@ def writer(typed: str) -> str:
 
 
 def draw_login() -> None:
-    """Who is logged in, and the button that changes it; nothing where no login is configured."""
+    """The logged-in person, and the button to change it; nothing without a configured login."""
     user = st.user.to_dict()
     if "is_logged_in" not in user:
         return

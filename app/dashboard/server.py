@@ -16,7 +16,7 @@ from q36eval.errors import UsageError
 
 SCRIPT = Path(__file__).parent / "main.py"
 EVERYWHERE = ("0.0.0.0", "::", "")
-"""Addresses that mean all of a machine's. Nobody asks under them."""
+"""Addresses that mean all of a machine's. Clients never connect to them by name."""
 
 CONFIGURATION = {
     "server.headless": True,
@@ -33,7 +33,7 @@ CONFIGURATION = {
     "theme.light.primaryColor": PRIMARY["light"],
     "theme.dark.primaryColor": PRIMARY["dark"],
 }
-"""These hold whatever a configuration file in the current folder contains."""
+"""These override any configuration file in the current folder."""
 
 
 def serve(address: str, port: int, allowed: list[str], page: list[str]) -> None:

@@ -1,4 +1,4 @@
-"""How a verdict looks: a symbol and a word that say it without colour, and a colour beside them."""
+"""The look of a verdict: a symbol and a word, readable without colour, plus a colour."""
 
 from dataclasses import dataclass
 
@@ -8,7 +8,7 @@ from q36eval.reports.plots import COLOURS
 
 RED, AMBER = COLOURS["FAIL"], COLOURS["INCONCLUSIVE"]
 TEAL, ORANGE = "#12a594", "#c8721f"
-"""What is drawn, on white and on dark grey alike: marks, lines and bars."""
+"""Colours of marks, lines and bars, for both white and dark grey."""
 
 PRIMARY = {"light": "#1d5cb3", "dark": "#7fb2f8"}
 """What is chosen: not in the red of a FAIL, as Streamlit's own theme has it. It is text, so it differs by theme."""

@@ -1,4 +1,4 @@
-"""What people read of a run's figures, probe by probe: rows, sentences and points to draw, for commands and pages.
+"""Readable forms of a run's figures, probe by probe: rows, sentences and points to draw, for commands and pages.
 
 Nothing here draws.
 """

@@ -1,4 +1,4 @@
-"""Two answers beside each other, of evals and of canaries: what differs, and what each model held likely. Pure."""
+"""Two answers next to each other, for evals and canaries: their differences, and each model's probabilities. Pure."""
 
 import re
 from collections.abc import Iterable
@@ -16,7 +16,7 @@ _TOKEN = re.compile(r"\w+|\s+|[^\w\s]")
 
 @dataclass(frozen=True)
 class Held:
-    """How likely one model held a token: `share` is its probability, `said` whether it went on with it."""
+    """A token's probability in one model: `share` is the probability, `said` whether the model chose it."""
 
     share: float
     words: str
@@ -25,7 +25,7 @@ class Held:
 
 @dataclass(frozen=True)
 class Choice:
-    """A token where two answers part, as each model held it; None where it is not among that one's likeliest."""
+    """A token where two answers diverge, in both models; None if it is not among a model's most likely."""
 
     token: str
     reference: Held | None
@@ -43,7 +43,7 @@ def shortened(text: str, most: int = MOST_PROMPT) -> str:
 
 LAST_LINES, LAST_CHARACTERS = 3, 600
 _TURN = re.compile(r"(?:<\|[^<>\s]{1,40}\|>|<(?:start|end)_of_turn>)(?:system|user|assistant|model)?|</?think>")
-"""What a chat template writes around a turn: marks of its ends, and whose it is."""
+"""A chat template's marks around a turn: its ends, and its role."""
 
 
 def last_lines(prompt: str) -> str:

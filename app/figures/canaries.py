@@ -1,4 +1,4 @@
-"""A canary run for people: rates and margins by canary, outcomes of fixed prompts, as rows and as JSON. Pure."""
+"""A canary run for people: rates and margins by canary, results of fixed prompts, as rows and as JSON. Pure."""
 
 import json
 import math
@@ -57,7 +57,7 @@ class CanaryRun:
         return next((m for m in self.measurements if (m.metric, m.slice) == (metric, slice_name)), None)
 
     def must_pass(self) -> dict[Standing, list[ItemOutcome]]:
-        """The fixed prompts by how they came out."""
+        """The fixed prompts by result."""
         by_standing: dict[Standing, list[ItemOutcome]] = {name: [] for name in STANDINGS}
         for item in self.items:
             if item.must_pass:
@@ -176,7 +176,7 @@ def other_rows(run: CanaryRun) -> list[dict[str, str]]:
 
 
 def must_pass_words(run: CanaryRun) -> str:
-    """How many came out how, in one line."""
+    """The number of prompts per result, in one line."""
     by_standing = run.must_pass()
     total = sum(map(len, by_standing.values()))
     if not total:

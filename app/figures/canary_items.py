@@ -1,6 +1,6 @@
-"""Single questions of canaries: margins, where two answers part, repeats, outcomes to choose by. Pure.
+"""Single questions of canaries: margins, points of divergence, repeats, results for filtering. Pure.
 
-Histories are imported too: details that are not of the shape they should have are nothing and never an error.
+Histories can be imported: details of an unexpected form are ignored, never an error.
 """
 
 import math
@@ -21,7 +21,7 @@ from q36eval.reports.text import number
 
 
 def details_of(answer: Answer) -> Details:
-    """What was kept of this side; nothing where an imported history holds another shape."""
+    """The stored details of this side; empty if an imported history has another form."""
     try:
         return Details.of(answer)
     except ValidationError:
@@ -34,7 +34,7 @@ def scores_of(answer: Answer) -> list[float | None]:
 
 
 def flips(items: Iterable[ItemOutcome]) -> list[ItemOutcome]:
-    """What one of the two only answers rightly: regressions first, fixed prompts first among them."""
+    """Items that only one side answers right: regressions first, fixed prompts first among them."""
     flipped = [item for item in items if item.flip is not None]
     return sorted(flipped, key=lambda item: (item.flip != "regression", not item.must_pass, item.cluster))
 
@@ -46,7 +46,7 @@ def at_risk(items: Iterable[ItemOutcome]) -> list[ItemOutcome]:
         margin = details_of(item.branch).margin
         right = item.branch.score == 1.0 and item.reference.score == 1.0
         if right and margin is not None and not margin.nats >= AT_RISK_NATS:
-            # a margin that is no number is the worst that there can be
+            # NaN is the worst margin
             risky.append((-math.inf if math.isnan(margin.nats) else margin.nats, item.cluster, item))
     return [item for _, _, item in sorted(risky, key=lambda entry: entry[:2])]
 
@@ -188,7 +188,7 @@ def _held(side: Divergence | None) -> dict[str, Held]:
 
 
 def parting_words(item: ItemOutcome) -> str | None:
-    """What each said at the first token where the answers part; None where they do not, or it was not measured."""
+    """Both models' tokens at the first difference of the answers; None without a difference or a measurement."""
     reference, branch = (details_of(side).divergence for side in (item.reference, item.branch))
     if reference is None or branch is None:
         return None

@@ -1,4 +1,4 @@
-"""Which items of a run show best why it did not pass, and what people did about it. Reads history; draws nothing."""
+"""The items of a run that best show why it did not pass, and people's actions on it. Reads history; draws nothing."""
 
 from collections import Counter
 from collections.abc import Iterable
@@ -14,7 +14,7 @@ from q36eval.reports.deciding_answers import ANSWER_CHARACTERS, MOST, PROMPT_CHA
 from q36eval.reports.next_step import Since
 
 READ = 500
-"""Of the evals' flips, which may be thousands, only the first so many are looked through."""
+"""The maximum of the evals' flips, which may be thousands, that are examined."""
 
 
 def deciding_items(history: History, run: RunRecord) -> list[ItemOutcome]:
@@ -89,7 +89,7 @@ def _varied(items: list[ItemOutcome]) -> list[ItemOutcome]:
 
 
 def since_decided(history: History, run: RunRecord) -> Since:
-    """What people did about a run since: so that nobody is told to bless what is blessed, or to sign what is signed."""
+    """People's actions on a run since its decision, so that nobody is asked to repeat a blessing or a signature."""
     blessings = history.blessings(run.branch, run.family)
     counted = () if run.report is None else run.report.signed_by
     signed = [one.owner for one in history.sign_offs(run.id) if one not in counted]

@@ -1,4 +1,4 @@
-"""What people read of a KL run: its headline, its breakdowns and its attribution, from the measurements. Pure."""
+"""Readable forms of a KL run: its headline, its breakdowns and its attribution, from the measurements. Pure."""
 
 import math
 import re

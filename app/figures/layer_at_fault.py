@@ -1,4 +1,4 @@
-"""Whether the checkpoint or the engine is at fault for what a gate found, by the figures of `attribute --engine`."""
+"""The layer at fault for a gate's findings, checkpoint or engine, from the figures of `attribute --engine`."""
 
 from typing import TYPE_CHECKING
 

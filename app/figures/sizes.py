@@ -1,4 +1,4 @@
-"""Branches of a family by KL and size, of runs that compare, for whoever chooses one to publish. Reads history."""
+"""Branches of a family by KL and size, from comparable runs, for choosing one to publish. Reads history."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field

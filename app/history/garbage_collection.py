@@ -1,4 +1,4 @@
-"""Removes what nothing needs any more: planned first, then removed; nothing that a running run may still write."""
+"""Removes unneeded data: planned first, then removed; nothing that a running run may still write."""
 
 import shutil
 from collections.abc import Iterator
@@ -24,7 +24,7 @@ Kind = Literal["run", "pack", "copy"]
 
 @dataclass(frozen=True)
 class Retention:
-    """What stays: what is younger than so many days or was used since, and the newest runs of each branch.
+    """What stays: data younger than that many days or used since, and the newest runs of each branch.
 
     A run that was ever blessed or signed is always retained.
     """
@@ -92,7 +92,7 @@ def _runs(history: History, paths: Paths, retention: Retention, now: datetime) -
 
 
 def _packs(paths: Paths, unused_for: timedelta, now: datetime) -> Iterator[Removal]:
-    """Packs of references that nothing opened for so long: a new version of a library makes another pack."""
+    """Packs of references that nothing opened for that long: a new version of a library makes another pack."""
     for folder in sorted(path for path in paths.captures.glob("*") if path.is_dir()):
         use = use_of(folder)
         idle = now - use.last_used

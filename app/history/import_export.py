@@ -1,7 +1,7 @@
-"""Whole runs from one history into another: an export writes them into an archive, an import takes them in.
+"""Whole runs from one history into another: an export writes them into an archive, an import adds them.
 
-An import overwrites nothing that is there, and no run comes in in half. A run is decided here by its evidence, and by
-nothing that people decided elsewhere.
+An import overwrites nothing, and adds each run completely or not at all. A run is decided here by its evidence, never
+by people's decisions elsewhere.
 """
 
 from collections.abc import Sequence
@@ -166,7 +166,7 @@ def decided_here(history: History, whole: WholeRun) -> Arrival:
 
 
 def _circumstances_here(history: History, run: RunRecord) -> Circumstances:
-    """Those of the archive, without what people decided elsewhere."""
+    """Those of the archive, without people's decisions elsewhere."""
     then = run.circumstances
     if then is None:
         raise UsageError(

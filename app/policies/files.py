@@ -1,4 +1,4 @@
-"""Policies by name or file, the family that a policy is meant for, and which policies ship."""
+"""Policies by name or file, the intended family of a policy, and the shipped policies."""
 
 from pathlib import Path
 
@@ -13,10 +13,10 @@ FILE_ENDINGS = (".yaml", ".yml")
 
 
 def shipped_policies(paths: Paths) -> dict[str, Path]:
-    """The files of the policies that ship, by name.
+    """The files of the shipped policies, by name.
 
     Raises:
-        UsageError: there are none, so that what was installed is not whole.
+        UsageError: none exist, so the installation is incomplete.
     """
     shipped = {file.stem: file for file in sorted(paths.policies.glob("*.yaml"), key=lambda file: file.stem)}
     if not shipped:
@@ -45,11 +45,11 @@ def policy_file(name_or_path: str, paths: Paths) -> Path:
 
 
 def family_of(policy: Policy, named: str | None, paths: Paths) -> Family:
-    """The family asked for; else the one that is judged by this policy, or by the nearest that it extends; where
-    several are, the last by name. Else the project file's.
+    """The requested family; else the one judged by this policy, or by the nearest that it extends (the last by name of
+    several); else the project file's.
 
     Raises:
-        UsageError: there is none.
+        UsageError: none exists.
     """
     if named is not None:
         return declared_family(named, paths)
@@ -62,7 +62,7 @@ def family_of(policy: Policy, named: str | None, paths: Paths) -> Family:
 
 
 def suite_of(policy: Policy, family: Family) -> str:
-    """The shipped suite that names this policy as its own; else the family's."""
+    """The shipped suite with this policy as its own; else the family's."""
     from q36eval.evals.suite import read_suite
 
     named = [name for name, file in shipped_suites().items() if read_suite(file).policy == policy.name]
@@ -70,7 +70,7 @@ def suite_of(policy: Policy, family: Family) -> str:
 
 
 def declared_policy(family: Family, paths: Paths) -> Policy | None:
-    """The policy that the family's file names; None where it cannot be read."""
+    """The policy in the family's file; None if it cannot be read."""
     try:
         return read_policy(policy_file(family.policy, paths))
     except Q36Error:
@@ -78,12 +78,12 @@ def declared_policy(family: Family, paths: Paths) -> Policy | None:
 
 
 def policy_for(family: Family, suite: str, paths: Paths) -> str:
-    """The name of the policy by which a suite is judged where a person names none: its own, else the family's.
+    """The name of a suite's default policy: its own, else the family's.
 
     The policy of two joined suites has both their names.
 
     Raises:
-        UsageError: there is no such suite, or its file is malformed.
+        UsageError: the suite does not exist, or its file is malformed.
     """
     from q36eval.evals.suite import read_suite
 

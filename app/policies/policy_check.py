@@ -1,4 +1,4 @@
-"""Whether a policy can be judged by: what is wrong with its file, its margins, its slices and its lanes."""
+"""Whether a policy can be used: the errors of its file, its margins, its slices and its lanes."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -14,10 +14,10 @@ from q36eval.run.declared_figures import Declared, Subject, declared_for, never_
 
 @dataclass(frozen=True)
 class PolicyCheck:
-    """What was found. `problems` keep the policy from being judged as it says, `remarks` a reader should know.
+    """The result. `problems` prevent the use of the policy as written, `remarks` are notes for a reader.
 
-    `checked_for` names the family and the suite; it is empty where the file itself is not a policy. Whether a margin
-    lies below the reference's noise floor is the gate's to refuse, which measures that.
+    `checked_for` names the family and the suite; it is empty if the file itself is not a policy. Margins below the
+    reference's noise floor are refused by the gate, which measures it.
     """
 
     file: str
@@ -27,16 +27,16 @@ class PolicyCheck:
 
     @property
     def sound(self) -> bool:
-        """Whether nothing keeps it from being judged."""
+        """Whether no problem prevents its use."""
         return not self.problems
 
 
 def check_policy(
     file: Path, paths: Paths, family: str | None = None, suite: str | None = None, canaries: Path | None = None
 ) -> PolicyCheck:
-    """Everything that can be said against a policy file before a branch is measured.
+    """Every problem of a policy file that can be found before a branch is measured.
 
-    `canaries` is a folder of a person's own beside the shipped ones.
+    `canaries` is a folder of custom canaries in addition to the shipped ones.
 
     Raises:
         UsageError: the family or the suite to check it for is unknown or malformed.
@@ -64,7 +64,7 @@ def _remarks(policy: Policy, declared: Declared) -> Iterator[str]:
             continue
         blocking = {c.probe for c in policy.criteria if c.tier == "blocking" and lane in c.lanes}
         for probe in ProbeName:
-            # what only an endpoint can show is no gap of a policy for checkpoints
+            # figures that only an endpoint shows are not a gap in a policy for checkpoints
             if probe not in blocking and probe is not ProbeName.SERVED:
                 yield f"Lane {lane} is unguarded by {probe}: nothing that the {probe} probe finds can block it."
     for criterion in policy.criteria:

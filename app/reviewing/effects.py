@@ -1,4 +1,4 @@
-"""What one more waiver would change of judged runs, and why it would change nothing. The dashboard uses it too."""
+"""The effect of one more waiver on judged runs, or why it has none. Also used by the dashboard."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -19,10 +19,10 @@ MOST_NAMED = 5
 
 @dataclass(frozen=True)
 class Effect:
-    """One judged run as it would be decided today, without and with the waiver.
+    """One judged run as decided today, without and with the waiver.
 
-    `together` are other canaries: without waivers of those too, one of a canary excuses nothing. None where no number
-    of waived canaries does.
+    `together` are other canaries whose waivers are also needed for an effect. None if no number of waived canaries is
+    enough.
     """
 
     run: RunRecord
@@ -33,7 +33,7 @@ class Effect:
 
     @property
     def excused(self) -> tuple[str, ...]:
-        """The blocking criteria that this waiver sets aside, or for longer than those that stand."""
+        """The blocking criteria that this waiver sets aside, or sets aside for longer than existing ones."""
         before = {result.id: result.waived_by for result in self.before.criteria}
         return tuple(
             result.id
@@ -43,7 +43,7 @@ class Effect:
 
     @property
     def sentence(self) -> str:
-        """What the waiver changes of it, in words."""
+        """The waiver's effect on it, in words."""
         excused = sorted(set(_waived(self.after)) - set(_waived(self.before)))
         if self.together and not excused:
             others = ", ".join(self.together[:MOST_NAMED]) + " and others" * (len(self.together) > MOST_NAMED)
@@ -54,7 +54,7 @@ class Effect:
 
     @property
     def why_none(self) -> str | None:
-        """Why it changes nothing that blocks, in a sentence; None where it does, or does together with others."""
+        """Why it changes nothing that blocks, in a sentence; None if it has an effect, alone or with others."""
         if self.excused or self.together:
             return None
         waiver = self.waiver
@@ -93,7 +93,7 @@ def _by(result: CriterionResult, waiver: Waiver) -> bool:
 
 
 def record_needed(run: RunRecord) -> str | None:
-    """Why no waiver lets any lane of a run pass that stopped once its FAIL was certain; None where one may."""
+    """Why no waiver lets any lane pass in a run that stopped at a certain FAIL; None if one may."""
     report = run.report
     if report is None or report.verdict is Verdict.PASS or not stopped_early(report):
         return None
@@ -107,10 +107,10 @@ def record_needed(run: RunRecord) -> str | None:
 
 
 def check_expiry(expires: date, today: date) -> None:
-    """Refuse an expiry that has passed, or is further away than a year.
+    """Refuse an expiry that has passed, or is more than a year away.
 
     Raises:
-        UsageError: it is one of the two.
+        UsageError: it has passed or is too far away.
     """
     if expires < today:
         raise UsageError(
@@ -121,8 +121,8 @@ def check_expiry(expires: date, today: date) -> None:
 
 
 def check_effect(effects: Sequence[Effect]) -> None:
-    """Refuse a waiver that changes nothing of the newest run of each policy: it would lie there until it excuses what
-    nobody has looked at. Without a run there is nothing to say.
+    """Refuse a waiver without an effect on the newest run of each policy: it would remain until it excuses something
+    that nobody has reviewed. Without a run it is accepted.
 
     Raises:
         UsageError: it changes none of them.

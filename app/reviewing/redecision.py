@@ -27,14 +27,13 @@ def decide_again(
     source: WaiverSource | None = None,
     require_sign_off: bool = True,
 ) -> RunRecord:
-    """The run with its decision of today, for which a sign-off is required unless told otherwise; nothing is measured.
+    """The run with today's decision, which requires a sign-off by default; nothing is measured.
 
-    `policy` is the one that was asked for, None where none was: a run keeps its own. What the run was decided before is
-    kept beside it in history.
+    `policy` is the requested one, None if none was: a run keeps its own. The earlier decision is kept in history.
 
     Raises:
         UsageError: the run is of another branch or was judged by another policy, it has no verdict, or it was decided
-            by the waivers of a file, and `source` is none.
+            by the waivers of a file, and `source` is None.
     """
     if run.state is not RunState.FINISHED:
         raise UsageError("run-unfinished", f"Run {run.id} is {run.state}; finish it first.")
@@ -66,5 +65,5 @@ def decide_again(
 
 
 def _known(circumstances: Circumstances) -> tuple[object, ...]:
-    """What was taken into account, but for the day: another day alone is no other decision."""
+    """The inputs except the day: another day alone is not another decision."""
     return circumstances.waivers, circumstances.waivers_from, circumstances.require_sign_off

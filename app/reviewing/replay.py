@@ -1,4 +1,4 @@
-"""A run decided again from history: is its report the same to the byte, and what would another policy say of it?"""
+"""A run decided again from history: whether its report is identical to the byte, and another policy's decision."""
 
 import hashlib
 import json
@@ -18,7 +18,7 @@ from q36eval.reports.text import margin_text
 
 @dataclass(frozen=True)
 class Replay:
-    """The JSON report as it was kept, and as the decision made again gives it."""
+    """The stored JSON report, and the one of the repeated decision."""
 
     run: RunRecord
     kept: str
@@ -26,17 +26,17 @@ class Replay:
 
     @property
     def identical(self) -> bool:
-        """Whether the two are the same to the byte."""
+        """Whether the two are identical to the byte."""
         return self.kept == self.again
 
     @property
     def sha256(self) -> str:
-        """Of the report made again, as `gate --out` writes it."""
+        """Hash of the repeated report, as `gate --out` writes it."""
         return hashlib.sha256(self.again.encode()).hexdigest()
 
     @cached_property
     def differences(self) -> list[str]:
-        """Where they differ: the path of each value, what was kept and what was found."""
+        """The differences: the path of each value, the stored and the new value."""
         return list(differences(json.loads(self.kept), json.loads(self.again)))
 
     @cached_property
@@ -46,7 +46,7 @@ class Replay:
 
 
 def replay(history: History, run: RunRecord) -> Replay:
-    """Decide a run again from what history holds of it, and hold the report against the one that was kept.
+    """Decide a run again from history, and compare the report with the stored one.
 
     Raises:
         UsageError: the run has no verdict.
@@ -78,7 +78,7 @@ def differences(kept: Any, again: Any, path: str = "") -> Iterator[str]:
 
 
 def _verdicts(document: dict[str, Any]) -> tuple[object, ...]:
-    """What of a JSON report decides, by name."""
+    """The deciding parts of a JSON report, by name."""
     report = document.get("report") or {}
     named = {
         (kind, entry.get("id") or entry.get("lane")): (entry["verdict"], entry.get("waived_by"), entry.get("waived"))
@@ -102,7 +102,7 @@ def _short(value: Any) -> str:
 
 
 class Change(Record):
-    """What another policy changes of one criterion; None where one of the two does not have it."""
+    """The change of one criterion under another policy; None if one of the two does not have it."""
 
     id: str
     was: str | None
@@ -114,7 +114,7 @@ class Change(Record):
 
 
 class Retrial(Record):
-    """One run under another policy: the same evidence, in the circumstances of then."""
+    """One run under another policy: the same evidence, in the original circumstances."""
 
     run_id: str
     branch: str
@@ -128,7 +128,7 @@ class Retrial(Record):
 
 
 def retry(history: History, run: RunRecord, policy: Policy) -> Retrial:
-    """What `policy` says of a run, criterion by criterion beside what was reported."""
+    """The decision of `policy` on a run, criterion by criterion next to the reported one."""
     report = under(history, run, policy)
     before = {} if run.report is None else {result.id: result for result in run.report.criteria}
     after = {result.id: result for result in report.criteria}

@@ -1,4 +1,4 @@
-"""Waivers in a YAML file, reviewed like code: what `gate --waivers-from` reads and `review list --out` writes."""
+"""Waivers in a YAML file, reviewed like code: read by `gate --waivers-from`, written by `review list --out`."""
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from datetime import date
@@ -17,7 +17,7 @@ from q36eval.history import WaiverRecord
 from q36eval.history.decisions import WaiverSource
 
 LONGEST_DAYS = 366
-"""A waiver is an exception for a while: for good, the policy is changed."""
+"""A waiver is a temporary exception: for a permanent one, change the policy."""
 
 HEADER = """\
 # Waivers. `q36eval review list --out` writes them; `q36eval gate --waivers-from FILE` reads them: then these alone
@@ -49,7 +49,7 @@ class _Entry(BaseModel):
         return self
 
     def waiver(self) -> Waiver:
-        """As the gate knows it."""
+        """The waiver in the gate's form."""
         return Waiver.model_validate(self.model_dump(exclude={"family", "branch"}))
 
 
@@ -62,13 +62,12 @@ class _File(BaseModel):
 
 
 def read_waivers(file: Path, on: date) -> dict[tuple[str, str], WaiverSource]:
-    """The waivers of a file by family and branch. Expired ones are among them: the report says that they are.
+    """The waivers of a file by family and branch, including expired ones, which the report lists.
 
     A branch's folder may be a relative path, from where the gate runs.
 
     Raises:
-        UsageError: the file is missing or malformed, or one of its waivers is meant to hold longer than a year from
-            the day `on`.
+        UsageError: the file is missing or malformed, or one of its waivers lasts longer than a year from the day `on`.
     """
     entries = read_yaml(file, _File, "waiver file").waivers
     sources: dict[tuple[str, str], WaiverSource] = {}
@@ -87,7 +86,7 @@ def read_waivers(file: Path, on: date) -> dict[tuple[str, str], WaiverSource]:
 def strangers(
     sources: Mapping[tuple[str, str], WaiverSource], family: Family, requested: Collection[str]
 ) -> Iterator[str]:
-    """A sentence on each branch of a file that nothing here bears the name of: its waivers excuse nothing.
+    """A sentence on each unknown branch of a file: its waivers have no effect.
 
     Known are the family's published branches and those that are `requested`.
     """
@@ -110,7 +109,7 @@ def too_long(expires: date) -> str:
 
 
 def waivers_yaml(records: Iterable[WaiverRecord]) -> str:
-    """The waivers of these records as such a file; the same records give the same bytes."""
+    """The waivers of these records as such a file; deterministic."""
     values = ({"family": one.family, "branch": one.branch, **one.waiver.model_dump()} for one in records)
     entries = [{name: of[name] for name in _Entry.model_fields if of[name] is not None} for of in values]
     body = yaml.safe_dump({"waivers": entries}, sort_keys=False, allow_unicode=True, width=100)

@@ -1,4 +1,4 @@
-"""What a waiver would excuse: whether it names anything that is judged, and which runs it would change."""
+"""The scope of a waiver: whether it names a judged figure, and which runs it would change."""
 
 from collections.abc import Iterable, Sequence
 
@@ -15,12 +15,12 @@ RUNS_LOOKED_AT = 5
 def check_names(
     waiver: Waiver, branch: str, family: Family, policies: Sequence[Policy], runs: Sequence[RunRecord], history: History
 ) -> None:
-    """Refuse what nothing bears the name of: a waiver with a slip of the pen excuses nothing.
+    """Refuse unknown names: a waiver with a typo has no effect.
 
     `policies` are those that judge the branch, `runs` its judged ones.
 
     Raises:
-        UsageError: no such branch, criterion, slice or canary; or a criterion that no policy lets anybody waive.
+        UsageError: no such branch, criterion, slice or canary; or a criterion that no policy allows to waive.
     """
     check_branch(branch, family, history)
     criteria = [criterion for policy in policies for criterion in with_integrity(policy).criteria]
@@ -44,7 +44,7 @@ def check_branch(branch: str, family: Family, history: History) -> None:
     """Refuse a branch that the family does not publish and that was never measured.
 
     Raises:
-        UsageError: it is such a one; names those that are like it.
+        UsageError: it is unknown; lists similar names.
     """
     measured = (each.branch for each in history.branches() if each.family == family.name)
     _known("branch", branch, [*family.branches, *measured])

@@ -1,1 +1,1 @@
-"""What several pages draw alike: charts, tables, choices, forms. May import Streamlit, Plotly and `models`."""
+"""Shared drawing code of pages: charts, tables, choices, forms. May import Streamlit, Plotly and `models`."""

@@ -1,4 +1,4 @@
-"""A table of branches, a row of 44 pixels each: how it stands, why, its trend and age, and one action."""
+"""A table of branches, one row of 44 pixels each: state, reason, trend, age, and one action."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -15,7 +15,7 @@ from q36eval.app.standing import BranchStanding, Standings
 from q36eval.history import RunFilter, RunState
 
 Action = tuple[str, str, dict[str, str]]
-"""A page, the words of the link to it, and what its address asks for."""
+"""A page, the text of the link to it, and its query parameters."""
 
 COLUMNS = {"Branch": 3.0, "Lanes": 2.7, "Reason": 4.0, "Trend": 2.0, "Age": 1.3, "Action": 1.2}
 HELP = {

@@ -18,12 +18,12 @@ BINS_PER_DECADE = 8
 SMALLEST_DRAWN = 1e-12
 """Divergences below it are rounding; they and exact zeros share the first bar."""
 
-MOST_TICKS = 3  # so many dates stand side by side in a small chart
+MOST_TICKS = 3  # the number of dates that fit a small chart
 
 
 def histogram_figure(divergences: NDArray[np.float64], marks: dict[str, float | None]) -> go.Figure:
-    """How many tokens diverge by how much, both axes logarithmic, with marks by name ("mean", "noise floor", "margin")
-    as far as they are known; a mean lies where few tokens do."""
+    """The number of tokens by divergence, both axes logarithmic, with marks by name ("mean", "noise floor", "margin")
+    if known; few tokens are near a mean."""
     finite = divergences[np.isfinite(divergences)]
     top = max(10.0, finite.max(initial=0.0))
     decades = math.log10(top / SMALLEST_DRAWN)

@@ -17,7 +17,7 @@ from q36eval.reports.templates import render
 
 
 def draw_item(item: ItemOutcome, run: RunRecord, *, required: bool = False) -> None:
-    """What was asked, both answers with what differs, where they part, and why an answer is wrong."""
+    """The question, both answers with their differences, the point of divergence, and why an answer is wrong."""
     of_canary = item.probe is ProbeName.CANARIES
     with st.container(border=True):
         outcome, colour = outcome_label(item)

@@ -34,7 +34,7 @@ _TITLED = "page_titled"
 
 
 def page_head(page: str, *, titled: bool = True) -> None:
-    """The heading of a page, and the title of the browser's tab; every page begins with it. One that is not `titled`
+    """The heading of a page, and the title of the browser's tab; every page begins with it. A page that is not `titled`
     draws a heading itself, once it knows its subject."""
     st.session_state[_PAGE], st.session_state[_TITLED] = page, titled
     name_tab()
@@ -49,7 +49,7 @@ def name_tab(*of: str) -> None:
 
 
 def reader_or_stop() -> Reader:
-    """The history to read; where it holds no run, the command that makes one, and the page ends there."""
+    """The history to read; without any run, the command that makes one, and the page ends there."""
     reader = Reader(Started.of().source)
     if not reader.exists or not reader.history.summaries(limit=1):
         if not st.session_state[_TITLED]:
@@ -61,7 +61,7 @@ def reader_or_stop() -> Reader:
 
 
 def verdict_badge(verdict: Verdict | CriterionVerdict | None, suffix: str = "") -> None:
-    """Symbol, word and colour. `suffix` is our own words, never a model's."""
+    """Symbol, word and colour. `suffix` is our own text, never a model's."""
     look = look_of(verdict)
     st.badge(f"{look.label}{suffix}", color=look.colour)
 
@@ -75,13 +75,13 @@ def run_heading(run: RunRecord) -> None:
 
 
 def run_label(run: RunSummary) -> str:
-    """A run as a line to choose from among those of its branch."""
+    """The line of a run in a choice among those of its branch."""
     verdict = look_of(run.verdict).label if run.verdict is not None else str(run.state)
     return line(f"{run.started:%Y-%m-%d %H:%M} UTC · {verdict} · {run.id}")
 
 
 def branch_label(key: BranchKey) -> str:
-    """A branch as a line to choose from."""
+    """The line of a branch in a choice."""
     return line(f"{key[1]} (family {key[0]})")
 
 
@@ -93,7 +93,7 @@ def choose_run(reader: Reader, key: str, parameter: str = "run", label: str = ""
     """
     chosen = asked_run(reader, parameter)
     remembered = _run_asked_for(reader, st.session_state.get(f"last_{parameter}"))
-    newest = reader.history.summaries(limit=1)[0].id  # where there is no gate
+    newest = reader.history.summaries(limit=1)[0].id  # without any gate
     chosen = chosen or remembered or _run_asked_for(reader, "latest") or reader.history.get_run(newest)
     keys = sorted((of.family, of.branch) for of in reader.history.branches())
     st.session_state[f"{key}_branch"], st.session_state[key] = (chosen.family, chosen.branch), chosen.id
@@ -112,14 +112,14 @@ def choose_run(reader: Reader, key: str, parameter: str = "run", label: str = ""
     st.query_params[parameter] = chosen.id
     st.session_state[f"last_{parameter}"] = chosen.id
     name_tab(chosen.branch, chosen.id)
-    st.session_state["branch_last"] = (chosen.family, chosen.branch)  # where the sidebar's link to its branch leads
+    st.session_state["branch_last"] = (chosen.family, chosen.branch)  # the target of the sidebar's link to its branch
     return chosen
 
 
 def asked_run(reader: Reader, parameter: str = "run") -> RunRecord | None:
-    """The run that the address names by this parameter; the page ends where it names one that is not here, or several.
+    """The run in this parameter of the address; the page ends if it is unknown or ambiguous.
 
-    To be called where that sentence can be seen: not in an expander, which may be closed.
+    Call this where the message is visible: not in an expander, which may be closed.
     """
     named = st.query_params.get(parameter)
     chosen = _run_asked_for(reader, named)
@@ -129,13 +129,13 @@ def asked_run(reader: Reader, parameter: str = "run") -> RunRecord | None:
 
 
 def newest_finished(reader: Reader, key: BranchKey) -> RunSummary:
-    """The newest finished run of a branch; where none is, the newest."""
+    """The newest finished run of a branch; without one, the newest."""
     wanted = RunFilter(family=key[0], branch=key[1], state=RunState.FINISHED)
     return (reader.history.summaries(wanted, limit=1) or newest_runs(reader, key, 1))[0]
 
 
 def stop_at_dead_link(kind: str, named: str) -> NoReturn:
-    """Says that the address names nothing that is here, and ends the page: another would be taken for it."""
+    """Report that the address names nothing here, and end the page: another subject could be mistaken for it."""
     st.error(f"The address names no {kind} of this history, or several. Nothing is shown.")
     st.text(line(named))
     st.page_link("views/overview.py", label="All branches", icon=":material/grid_view:")
@@ -144,8 +144,8 @@ def stop_at_dead_link(kind: str, named: str) -> NoReturn:
 
 
 def named_branch(keys: Sequence[BranchKey]) -> BranchKey | None:
-    """The branch that the address names by `branch` and `family`, or by the first where one family alone has it; None
-    where it names none. The page ends where that is not here, or in several families."""
+    """The branch in the address by `branch` and `family`, or by the first if only one family has it; None without one.
+    The page ends if it is unknown, or in several families."""
     if not {"branch", "family"} & set(st.query_params):
         return None
     family, branch = st.query_params.get("family"), st.query_params.get("branch")
@@ -206,7 +206,7 @@ def choice(title: str, name: str, options: Sequence[str]) -> str:
 
 
 def nothing_measured(sentence: str, reader: Reader, run: RunRecord, command: str) -> None:
-    """Why a page is empty, and the command that measures what it would show, where the checkpoint's files allow it."""
+    """Why a page is empty, and the command that measures its content, if the checkpoint's files allow it."""
     st.warning(sentence)
     for failure in reader.history.failures(run.id):
         if failure.probe == command:
@@ -222,7 +222,7 @@ def nothing_measured(sentence: str, reader: Reader, run: RunRecord, command: str
 
 
 def copy_box(text: str) -> None:
-    """Something to copy, whole at any width."""
+    """Text to copy, complete at any width."""
     st.code(line(text), language=None, wrap_lines=True)
 
 
@@ -250,12 +250,12 @@ def _cell(value: str) -> str:
 
 
 def file_name(*parts: str) -> str:
-    """A file's name of these parts, without what a file system or a shell would read otherwise."""
+    """A file name made of these parts, without special characters of file systems or shells."""
     return "-".join(cleaned for part in parts if (cleaned := _UNSAFE_IN_NAMES.sub("-", part).strip("-.")))
 
 
 MOST_ROWS, MOST_COLUMNS = 100, 11
-"""A table that stands on the page; a larger one scrolls in a box that sorts and searches."""
+"""The limits of a table on the page; a larger one scrolls in a box with sorting and search."""
 
 
 def table(rows: Sequence[Mapping[str, str]], alt: str, name: str, plot: Plot | None = None) -> None:

@@ -1,7 +1,7 @@
-"""Two answers side by side with what differs marked, and both models' choices where they part.
+"""Two answers next to each other with marked differences, and both models' choices at the first difference.
 
-Every string is escaped. What only one of the two says is `<del>` or `<ins>`, with a dashed or a solid line under it
-(`pages.css`): it can be told without its colour, and by a screen reader. Nothing is struck out: the reference is mostly
+Every string is escaped. Text in only one of the two is `<del>` or `<ins>`, with a dashed or a solid underline
+(`pages.css`): distinguishable without colour, and by a screen reader. Nothing is struck out: the reference is mostly
 right.
 """
 

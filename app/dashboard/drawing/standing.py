@@ -1,4 +1,4 @@
-"""How a branch stands, as the overview, the branch's own page and those of its runs say it."""
+"""A branch's state, as shown on the overview, the branch's page and its runs' pages."""
 
 from datetime import UTC, datetime
 
@@ -16,21 +16,21 @@ MOST_LIVE = 20
 
 
 def policies_words(row: BranchStanding) -> str:
-    """By which policies that is."""
+    """The policies behind it."""
     runs = [each.run for each in row.lanes.values() if each.run is not None]
     policies = dict.fromkeys(label(name(run.policy)) for run in runs if run.policy is not None)
     return f"policy {' and '.join(policies)}" if policies else ""
 
 
 def running(reader: Reader, run_id: str | None = None) -> list[LiveRun]:
-    """The runs in state `running`, on request one alone, with what history says of how far they are."""
+    """The runs in state `running`, optionally a single one, with their stored progress."""
     of = reader.history.summaries(RunFilter(state=RunState.RUNNING), limit=None if run_id else MOST_LIVE)
     known = [(run, reader.history.progress(run.id)) for run in of if run_id in (None, run.id)]
     return live_runs(known, datetime.now(UTC), reader.alive)
 
 
 def draw_live(live: LiveRun) -> None:
-    """A run in state `running`: how far it is, what remains by the terminal's estimate, and whether it is alive."""
+    """A run in state `running`: its progress, the terminal's estimate of the rest, and whether it is alive."""
     strip, link = st.columns((1, 5), vertical_alignment="center")
     strip.progress(live.share or 0.0)
     words = f"{name(live.run.branch)}: {live.words} · {live.pulse}"
@@ -38,7 +38,7 @@ def draw_live(live: LiveRun) -> None:
 
 
 def draw_standing_beside(reader: Reader, run: RunRecord) -> None:
-    """Beside the verdict of a run how its branch stands now, if that differs."""
+    """The branch's present state next to a run's verdict, if they differ."""
     if run.verdict is None:
         return
     now = Standings(reader.history, datetime.now(UTC)).of((run.family, run.branch))

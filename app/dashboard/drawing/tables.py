@@ -10,7 +10,7 @@ from q36eval.reports.plots import MARK, Axis, Row
 from q36eval.reports.templates import render
 
 FOLDER = Path(__file__).parent
-"""Of the templates and the style sheet of what pages draw as HTML."""
+"""The folder of the templates and the style sheet."""
 
 TERMS = {
     "lanes": "The two uses that are judged separately: structured output (JSON, tool calls) and free-form text.",
@@ -20,7 +20,7 @@ TERMS = {
     "noise floor": "How far the reference differs from itself when nothing is changed.",
     "margin": "How much worse than the reference the branch may be.",
 }
-"""Words of the pages that explain themselves where the pointer rests on them."""
+"""Words with an explanation under the pointer."""
 
 MARKED = frozenset({*MARK.values(), "▲", "▼"})
 """First characters by which the style sheet colours a cell."""

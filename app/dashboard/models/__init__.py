@@ -1,1 +1,1 @@
-"""What the pages say, worked out from records. Imports no Streamlit, draws nothing and reads nothing."""
+"""The content of the pages, computed from records. Imports no Streamlit, draws nothing and reads nothing."""

@@ -1,4 +1,4 @@
-"""What the compare page shows of two runs beside each other. Pure."""
+"""The content of the compare page. Pure."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -15,15 +15,15 @@ SHOWN_FIELD = 40
 
 
 def default_pair(runs: Sequence[RunSummary], blessed: str | None) -> tuple[str, str] | None:
-    """The runs to begin with, of those of one branch (newest first): its newest judged gate as B and, as A, the blessed
-    run, or the gate judged before where the newest is the blessed one; None where there are no two."""
+    """The default runs, from those of one branch (newest first): its newest judged gate as B and, as A, the blessed
+    run, or the previous gate if the newest is the blessed one; None without two."""
     judged = [run.id for run in runs if run.is_gate and run.verdict is not None]
     others = [run for run in (*([] if blessed is None else [blessed]), *judged[1:]) if run not in judged[:1]]
     return (others[0], judged[0]) if judged and others else None
 
 
 def unlike(a: RunRecord, b: RunRecord) -> str | None:
-    """Why two runs say nothing side by side; None where they may."""
+    """Why two runs are not comparable; None if they are."""
     if a.id == b.id:
         return "A and B are the same run: choose another for one of them."
     if a.family != b.family:
@@ -32,7 +32,7 @@ def unlike(a: RunRecord, b: RunRecord) -> str | None:
 
 
 def headline(comparison: Comparison) -> str:
-    """What came of holding B against A, in one line."""
+    """The result of comparing B with A, in one line."""
     turned = sum(one.turned for one in comparison.criteria)
     moves = [one.movement for one in comparison.criteria]
     said = [f"Of {len(comparison.criteria)} criteria {turned} have another verdict in B"]
@@ -44,7 +44,7 @@ def headline(comparison: Comparison) -> str:
 
 
 def changed(one: ComparedCriterion) -> bool:
-    """Whether a criterion has another verdict in B, or moved beyond what pairing leaves to chance."""
+    """Whether a criterion has another verdict in B, or changed beyond chance."""
     return one.turned or one.movement in ("better", "worse")
 
 
@@ -82,7 +82,7 @@ def unpaired(comparison: Comparison) -> list[str]:
 
 
 def _change(difference: PairedDifference | None, unit: str | None) -> str:
-    """Where B moved against A, by how much, within which interval, over how many clusters."""
+    """The change of B against A: direction, amount, interval, and number of clusters."""
     if difference is None:
         return "not paired"
     by = difference_text(difference, unit)
@@ -96,7 +96,7 @@ def titled(key: str) -> str:
 
 
 def side_name(name: str, run: RunRecord) -> str:
-    """Which run a side is, beside each of its answers."""
+    """The run of a side, shown next to each of its answers."""
     return f"{name}, {run.branch} of {run.started:%Y-%m-%d}"
 
 
@@ -125,7 +125,7 @@ def difference_text(difference: PairedDifference | None, unit: str | None) -> st
 
 
 def differing_rows(comparison: Comparison) -> list[dict[str, str]]:
-    """What was measured, or with what, that is not the same in both runs."""
+    """The fields of measurement and settings that differ between the two runs."""
     return [{"field": one.field, "A": _short(one.a), "B": _short(one.b)} for one in comparison.differing]
 
 

@@ -1,4 +1,4 @@
-"""What the branch page says of drift. Pure."""
+"""The drift part of the branch page. Pure."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -24,7 +24,7 @@ def state_label(state: DriftState, worse: bool) -> tuple[str, str]:
 
 
 def in_order(drift: BranchDrift) -> list[MetricDrift]:
-    """The KL over everything, then what drifts for the worse, then whatever is not stable."""
+    """The KL over everything, then drifts for the worse, then other unstable metrics."""
     order, first = list(STATE_LABELS), "kl.kl_divergence[all]"
     return sorted(
         drift.metrics,
@@ -46,7 +46,7 @@ def needed_words(metrics: Sequence[MetricDrift]) -> str | None:
 
 
 def since_run(drift: BranchDrift) -> str | None:
-    """The run that most of what drifts moved with, of what drifts for the worse where any does."""
+    """The run at which most drifting metrics changed; only those for the worse if any."""
     drifting = [one for one in drift.metrics if one.watched and one.state is DriftState.DRIFTING]
     moved = [one for one in drifting if one.worse] or drifting
     runs = Counter(one.since_run_id for one in moved if one.since_run_id is not None)
@@ -54,7 +54,7 @@ def since_run(drift: BranchDrift) -> str | None:
 
 
 def alarms_words(drift: BranchDrift) -> str:
-    """What decides whether a branch drifts, and how often a stable one is reported as drifting."""
+    """The drift criteria of a branch, and the false alarm rate for a stable one."""
     return (
         f"{drift.watched} metrics decide it: the newest of {drift.runs:,} runs is paired with the blessed one, item by "
         f"item. Runs that do not differ are reported as drifting in at most {ALPHA:.0%} of comparisons."

@@ -1,4 +1,4 @@
-"""What the overview says of each branch and of what is being measured now, and what needs a person. Pure."""
+"""The overview's content: each branch's state, running measurements, and tasks for a person. Pure."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -26,7 +26,7 @@ def freshness(row: BranchStanding, now: datetime) -> str:
 
 
 def needs_of(row: BranchStanding, now: datetime) -> Iterable[str]:
-    """What a branch needs of a reviewer besides its verdict."""
+    """The tasks of a branch for a reviewer besides its verdict."""
     if row.ships and row.blessing is None:
         yield "Passed and not blessed: drift has no baseline."
     today = now.astimezone(UTC).date()

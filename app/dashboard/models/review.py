@@ -1,4 +1,4 @@
-"""What a reviewer can decide about a run, and what that would change. Reads history; writes nothing."""
+"""A reviewer's possible decisions on a run, and their effects. Reads history; writes nothing."""
 
 import hashlib
 from collections.abc import Sequence
@@ -29,7 +29,7 @@ CRITERION, CANARY, SLICE = "a criterion", "a canary", "a slice"
 
 
 def queue(rows: Sequence[BranchStanding], now: datetime) -> list[BranchStanding]:
-    """Judged branches that wait for a person: for how they stand, or for what a reviewer alone can settle."""
+    """Judged branches that wait for a person: because of their state, or for a reviewer's decision."""
     waiting = [
         row
         for row in rows
@@ -63,7 +63,7 @@ def scopes(report: GateReport, policy: Policy, canaries: Sequence[str]) -> dict[
 
 
 def waiver_of(kind: str, name: str, owner: str, reason: str, expires: date) -> Waiver:
-    """A waiver of one thing; owner and reason may be empty in a draft that is only looked at."""
+    """A waiver with one scope; owner and reason may be empty in a draft."""
     scope = {{CRITERION: "criterion", CANARY: "canary", SLICE: "slice"}[kind]: name}
     return Waiver(owner=owner or "you", reason=reason or "draft", expires=expires, **scope)
 
@@ -74,19 +74,19 @@ def effect_of(history: History, run: RunRecord, waiver: Waiver, today: date) -> 
 
 
 def without_effect(effect: Effect) -> str | None:
-    """Why the waiver would change nothing of the run, in a sentence; None where it does, or does together with others.
-    Such a waiver is not written."""
+    """Why the waiver would change nothing of the run, in a sentence; None if it has an effect, alone or with others. A
+    waiver without an effect is not written."""
     return None if effect.why_none is None else f"This waiver would have no effect: {effect.why_none}."
 
 
 def state_of(*what: object) -> str:
-    """A short name of what a person sees and decides on; another one as soon as any of it is another."""
+    """A short hash of the displayed state, which changes with any part of it."""
     return hashlib.sha256(repr(what).encode()).hexdigest()[:16]
 
 
 @dataclass(frozen=True)
 class Prospect:
-    """What signing a run would make of it: its report as it is found, and whether that is the one that was reported."""
+    """The effect of signing a run: its present report, and whether it equals the reported one."""
 
     found: GateReport
     sha256: str
@@ -107,7 +107,7 @@ def prospect(history: History, run: RunRecord) -> Prospect:
 
 
 def asks_for_signature(run: RunRecord) -> bool:
-    """Whether the run's gate asked for a signature: deciding it again asks for no more and no less."""
+    """Whether the run's gate required a signature: deciding it again requires the same."""
     return run.circumstances is not None and run.circumstances.require_sign_off
 
 

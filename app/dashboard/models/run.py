@@ -1,4 +1,4 @@
-"""Tables of the run page: criteria, measurements, and what happened to the run. Pure."""
+"""Tables of the run page: criteria, measurements, and events of the run. Pure."""
 
 from collections.abc import Iterable
 from datetime import datetime
@@ -18,7 +18,7 @@ from q36eval.reports.text import duration, margin_source_text, number, why_text
 
 
 def criteria_rows(document: Document) -> list[dict[str, str]]:
-    """Every criterion, worst first, in what one compares it by."""
+    """Every criterion, worst first, with its figures for comparison."""
     return [
         {
             "criterion": row.cells["criterion"],
@@ -50,7 +50,7 @@ def margin_rows(document: Document) -> tuple[list[dict[str, str]], list[Row]]:
 
 
 def evidence_rows(document: Document) -> list[dict[str, str]]:
-    """Of every criterion the reason for its verdict and what that rests on."""
+    """For every criterion the reason for its verdict and its evidence."""
     return [
         {
             "criterion": row.cells["criterion"],

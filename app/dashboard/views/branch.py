@@ -1,4 +1,4 @@
-"""Branch: how it stands, what people decided about it, and its runs."""
+"""Branch: its state, people's decisions about it, and its runs."""
 
 from datetime import UTC, datetime
 

@@ -1,4 +1,4 @@
-"""Canaries: fixed prompts, rates, margins, and what reference and branch answered, side by side, as raw text."""
+"""Canaries: fixed prompts, rates, margins, and both models' answers, side by side, as raw text."""
 
 import streamlit as st
 

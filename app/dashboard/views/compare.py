@@ -38,7 +38,7 @@ FLIPS_PER_PAGE = 5
 WAYS = {"lost": "▼ LOST: right in A, not in B", "gained": "▲ GAINED: right in B, not in A"}
 
 
-MOST_LOOKED_AT = 50  # branches of which two gates are looked for where none has two itself
+MOST_LOOKED_AT = 50  # the number of branches searched for two gates if none has two itself
 
 
 def draw() -> None:

@@ -1,4 +1,4 @@
-"""Evals: what a run's branch kept of the reference's scores, by task and by length, and every answer that flipped."""
+"""Evals: the part of the reference's scores that a branch kept, by task and by length, and every flipped answer."""
 
 import streamlit as st
 

@@ -1,4 +1,4 @@
-"""Overview: how every release candidate stands, with one action each, and what measures now."""
+"""Overview: the state of every release candidate, with one action each, and running measurements."""
 
 from datetime import UTC, datetime
 

@@ -1,4 +1,4 @@
-"""Review: what waits for a person, and for one run what to do about it: waive, sign off, bless, decide again."""
+"""Review: the queue for a person, and for one run the actions: waive, sign off, bless, decide again."""
 
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
@@ -67,7 +67,7 @@ def draw() -> None:
         stop_at_dead_link("run", named)
     name_tab(run.branch, run.id)
     _draw_run(reader, run, permission())
-    for kept in (DONE, PRESSED):  # only now: what a click interrupts is said again, and no click is lost
+    for kept in (DONE, PRESSED):  # only now: an interrupted message is shown again, and no click is lost
         st.session_state[kept].clear()
 
 
@@ -168,9 +168,9 @@ def draw_forms(reader: Reader, run: RunRecord, report: GateReport, allowed: Perm
 
 
 def _draw_moved(reader: Reader, run: RunRecord, report: GateReport) -> None:
-    """Report that others decided since this page was drawn last: what somebody meant to write may not fit any more.
+    """Report others' decisions since this page was last drawn: an intended action may no longer fit.
 
-    `SEEN` names the state that the session found: its own decisions are not others' and leave it.
+    `SEEN` is the state found by the session: its own decisions are not others' and update it.
     """
     now = run.id, state_of(report_sha256(report), *reader.history.waivers(run.family, run.branch))
     before = st.session_state.get(DRAWN, now)
@@ -337,10 +337,10 @@ def _reason(key: str, label: str, allowed: Permission) -> str:
 
 
 def _write_button(label: str, key: str, allowed: Permission, write: Callable[[str], str]) -> None:
-    """What is written is said at the top of the page, drawn anew; what is refused, here.
+    """A success is reported at the top of the redrawn page; a refusal, here.
 
-    `key` holds what the button stands beside (`state_of`): a click on what has changed meanwhile, or a second one on
-    what the first has settled, finds no such button and writes nothing.
+    `key` contains the state next to the button (`state_of`): a click after a change, or a second click after the first
+    one took effect, finds no such button and writes nothing.
     """
     if not allowed.may_write:
         return

@@ -87,7 +87,7 @@ def _draw_undecided(reader: Reader, run: RunRecord) -> None:
 
 
 def _draw_running(reader: Reader, run: RunRecord) -> None:
-    """Whether it is alive, its stage and what remains, as the terminal says it."""
+    """Whether it is alive, its stage and its remaining time, as in the terminal."""
     found = running(reader, run.id)
     if not found:
         st.rerun()  # it ended meanwhile
@@ -132,7 +132,7 @@ def _draw_criterion(result: CriterionResult, text: str, run: RunRecord) -> None:
 
 
 def _draw_answers(reader: Reader, run: RunRecord) -> None:
-    """The prompts that show best why it did not pass, before any figure."""
+    """The prompts that best show why it did not pass, before any figure."""
     items, loss = reader.deciding(run)
     if items:
         st.subheader(ANSWERS_TITLE, anchor=False)

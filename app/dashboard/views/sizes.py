@@ -1,4 +1,4 @@
-"""KL and size: which branch of a family is worth its size, among those that compare."""
+"""KL and size: the branch of a family that is worth its size, among comparable ones."""
 
 import streamlit as st
 
