@@ -1,5 +1,4 @@
-"""The watched deployment, its interval and cost, and an alarm's confidence: options and a deployment's file,
-checked."""
+"""The watched deployment, its interval and cost, and an alarm's confidence: checked options and deployment file."""
 
 import re
 from pathlib import Path
