@@ -19,19 +19,17 @@ import safetensors.torch  # noqa: F401 (once here, and not in every fork)
 
 import q36eval.kl.floor
 import q36eval.run.preflight
-from q36eval.app.targets import load_family, resolve
 from q36eval.canaries.probe import CanaryProbe
 from q36eval.canaries.specification import load_specs
 from q36eval.config import Paths
 from q36eval.engines import EngineOptions, open_engine
 from q36eval.evals.probe import EvalsProbe
-from q36eval.history import History, RunState
+from q36eval.history import RunState
 from q36eval.kl.corpus import load_corpus
 from q36eval.kl.probe import KLProbe
 from q36eval.probes import Probe, Progress, WorkItem
 from q36eval.records import Lane, ProbeName
-from q36eval.run.measure import measure
-from q36eval.run.request import Request
+from tests.app.sandbox_gates import Gates
 from tests.evals.small_suite import ROOT, write_small_suite
 from tests.kills import killed_after, whole
 from tests.q36eval.gate.evidence import only
@@ -71,10 +69,8 @@ class Killing(Progress):
 
 def gate(state: Path, files: Path, progress: Progress, engine: EngineOptions = ALONE) -> None:
     """A gate, or what is left of it where the process that began it died."""
-    paths = Paths(ROOT, state)
-    history = History.open(paths.history)
-    begun = [run.id for run in history.list_runs() if run.state is not RunState.FINISHED]
-    family = load_family("sandbox", paths)
+    gates = Gates(state)
+    begun = [run.id for run in gates.history.list_runs() if run.state is not RunState.FINISHED]
 
     def probes(names: Any, suite: str, paths: Paths, material: Any, *_: Any) -> list[Probe]:
         if ProbeName.KL not in names:  # before any work, when nothing is sampled yet
@@ -84,20 +80,17 @@ def gate(state: Path, files: Path, progress: Progress, engine: EngineOptions = A
         return [FewCanaries(load_specs()[:1]), kl, EvalsProbe(files / "suite.yaml")]
 
     q36eval.run.preflight.build_probes = probes
-    request = Request(
-        family=family,
-        branch=resolve("fp8-head", family, paths),
-        reference=resolve("bf16", family, paths),
-        suite="sandbox",
+    gates(
+        "fp8-head",
         engine=engine,
         policy=POLICY,
         probes=(ProbeName.KL, ProbeName.CANARIES, ProbeName.EVALS),
         corpus=files / "corpus.yaml",
         resume=begun[0] if begun else None,
         exhaustive=True,
+        progress=progress,
     )
-    measure(request, paths, history, progress)
-    history.close()
+    gates.history.close()
     if isinstance(progress, Killing):
         (state / "stages").write_text("".join(f"{steps} {title}\n" for title, steps in progress.seen.items()))
 

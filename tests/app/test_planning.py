@@ -7,15 +7,12 @@ from typing import Any
 
 import pytest
 
-from q36eval.config import Paths
 from q36eval.engines import resident
 from q36eval.engines.resident import ResidentEngine
 from q36eval.errors import UsageError
-from q36eval.history import History
 from q36eval.kl.corpus import CorpusDocument
 from q36eval.kl.probe import KLProbe
 from q36eval.records import ProbeName
-from q36eval.run.measure import measure
 from q36eval.run.memory_report import BATCHES
 from q36eval.run.pack import Estimate, Size
 from q36eval.run.workload import planned_run
@@ -60,10 +57,8 @@ def test_the_batches_are_those_that_are_computed_and_times_are_known_afterwards(
     for module in ("workload", "preflight"):
         monkeypatch.setattr(f"q36eval.run.{module}.build_probes", lambda *_: [KLProbe(some_documents)])
     monkeypatch.setattr(resident, "usable_workers", lambda: 1)
-    monkeypatch.setenv("Q36EVAL_STATE", str(tmp_path))
-    paths = Paths.default()
-    request = Gates(tmp_path, probes=(ProbeName.KL,)).request("fp8-head")
-    history = History.open(paths.history_url)
+    gates = Gates(tmp_path, probes=(ProbeName.KL,))
+    request, paths, history = gates.request("fp8-head"), gates.paths, gates.history
     plan = planned_run(request, paths, history)
     assert [(stage.deployment, stage.seconds) for stage in plan.stages] == [("reference", None), ("fp8-head", None)]
     counted: list[int] = []
@@ -75,7 +70,7 @@ def test_the_batches_are_those_that_are_computed_and_times_are_known_afterwards(
 
     heard = Heard()
     monkeypatch.setattr(ResidentEngine, "_score_batch", score_batch)
-    run = measure(request, paths, history, heard)
+    run = gates("fp8-head", progress=heard)
     assert [sentence.partition(";")[0] for sentence in heard.said] == [
         "Batches on the CPU: 2,048 tokens scored and 192 answers at a time",
         "The reference: Batches on the CPU: 2,048 tokens scored and 192 answers at a time",

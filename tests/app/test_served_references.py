@@ -19,7 +19,6 @@ from q36eval.engines.comparability import NEVER_RUN
 from q36eval.engines.opening import KINDS
 from q36eval.engines.vllm.environment import PYTHON_VARIABLE
 from q36eval.errors import UsageError
-from q36eval.history import History, RunRecord
 from q36eval.probes import Progress
 from q36eval.records import ProbeName, Verdict
 from q36eval.references import Pack
@@ -31,9 +30,9 @@ from q36eval.run.pack import CaptureRequest, capture
 from q36eval.run.preflight import answered_apart
 from q36eval.run.probe_set import Scored
 from q36eval.run.reference import local_reference, reference_of
-from q36eval.run.request import Request, Target
+from q36eval.run.request import Target
 from q36eval.run.workload import planned_capture, planned_run
-from tests.app.sandbox_gates import Gates
+from tests.app.sandbox_gates import REPOSITORY, SANDBOX, Gates
 from tests.commands import q36eval
 from tests.profiles import LONG
 from tests.q36eval.arithmetic_engine import KIND, REGISTERED, write_checkpoint
@@ -42,8 +41,6 @@ from tests.q36eval.test_engine_contract import DOCUMENTS
 from tests.raising import raises
 from tests.small_corpus import write_corpus
 
-REPOSITORY = Path(__file__).parents[2]
-SANDBOX = REPOSITORY / "data" / "sandbox" / "bf16"
 SAMPLED = {"per_canary": 1, "max_new_tokens": 6, "chat": False}
 
 
@@ -60,7 +57,7 @@ def state(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("state")
     write_corpus(folder, DOCUMENTS, on_policy=SAMPLED)
     for name, tilt in {"reference": 0.0, "damaged": 1.0}.items():
-        write_checkpoint(folder / name, SANDBOX, tilt)
+        write_checkpoint(folder / name, SANDBOX / "bf16", tilt)
     return folder
 
 
@@ -80,19 +77,10 @@ def pack(state: Path) -> Path:
     return capture(capturing(state), Paths(REPOSITORY, state), Progress(), lambda _: None).folder
 
 
-def gating(state: Path, branch: str, pack: Path | None) -> Request:
-    return Gates(state, POLICY, probes=(ProbeName.KL,), engine=EngineOptions(kind=KIND)).request(
-        state / branch,
-        reference=Target("reference", state / "reference"),
-        corpus=state / "corpus.yaml",
-        reference_pack=pack,
-    )
-
-
-def measured(state: Path, request: Request) -> tuple[RunRecord, History]:
-    paths = Paths(REPOSITORY, state)
-    history = History.open(paths.history)
-    return measure(request, paths, history, Progress()), history
+def gating(state: Path, pack: Path) -> Gates:
+    reference = Target("reference", state / "reference")
+    asked = {"reference": reference, "corpus": state / "corpus.yaml", "reference_pack": pack}
+    return Gates(state, POLICY, probes=(ProbeName.KL,), engine=EngineOptions(kind=KIND), **asked)
 
 
 def test_a_pack_says_which_engine_answered_and_is_no_other_engines(state: Path, pack: Path) -> None:
@@ -116,11 +104,9 @@ def test_a_plan_of_a_capture_is_of_the_engine_that_answers(state: Path) -> None:
 
 @pytest.mark.long
 def test_a_gate_by_the_same_engine_judges_and_says_what_that_leaves_out(state: Path, pack: Path) -> None:
-    passed, _ = measured(state, gating(state, "reference", pack))
-    failed, _ = measured(state, gating(state, "damaged", pack))
+    passed, failed = (gating(state, pack)(state / branch) for branch in ("reference", "damaged"))
     assert (passed.verdict, failed.verdict) == (Verdict.PASS, Verdict.FAIL)
     assert failed.report is not None
-    assert failed.reference_identity is not None
     assert failed.reference_identity.engine == KIND
     said = f"what {KIND} does wrong to the reference too does not show"
     assert said in " ".join(notes(failed.report, failed))
@@ -132,19 +118,19 @@ def test_a_gate_by_the_same_engine_judges_and_says_what_that_leaves_out(state: P
 
 
 def test_a_gate_by_another_engine_is_refused_and_a_measurement_says_what_it_holds(state: Path, pack: Path) -> None:
-    other = replace(gating(state, "damaged", pack), engine=EngineOptions())
-    other = replace(other, branch=Target("other", state / "damaged"))
+    gates = gating(state, pack)
+    other = replace(gates.request(state / "damaged", engine=EngineOptions()), branch=Target("other", state / "damaged"))
     with raises(UsageError, "reference-of-another-engine", f"{KIND} (1)", "in-process"):
-        measured(state, other)
-    assert not History.open(Paths(REPOSITORY, state).history).list_runs(branch="other"), "nothing was begun"
+        measure(other, gates.paths, gates.history, Progress())
+    assert not gates.history.list_runs(branch="other"), "nothing was begun"
     with raises(UsageError, "reference-of-another-engine"):
-        planned_run(other, Paths(REPOSITORY, state), None)
-    reference = reference_of(other, Paths(REPOSITORY, state))
+        planned_run(other, gates.paths, None)
+    reference = reference_of(other, gates.paths)
     assert "differ by on BF16 itself" in str(answered_apart(replace(other, policy=None), reference))
     newer = replace(reference, identity=reference.identity.model_copy(update={"engine_version": "0"}))
     with raises(UsageError, "reference-of-another-engine", f"{KIND} (0)", f"{KIND} (1)"):
-        answered_apart(gating(state, "damaged", pack), newer)
-    assert answered_apart(gating(state, "damaged", pack), reference) is None
+        answered_apart(gates.request(state / "damaged"), newer)
+    assert answered_apart(gates.request(state / "damaged"), reference) is None
 
 
 @pytest.mark.long

@@ -36,7 +36,8 @@ def measured(part: str, value: float, probe: ProbeName = ProbeName.KL) -> Measur
 
 
 class CountingEngine(Engine):
-    """Scores a request with a tensor of its length and answers it with `says`; `asked` are the keys of requests.
+    """Scores a request with a tensor of its length and answers it with `says`; `asked` are the keys of requests, and
+    `passes` those of each call that scores any.
 
     It errors `errors` times, and always on the requests in `broken`.
     """
@@ -46,9 +47,12 @@ class CountingEngine(Engine):
 
     def __init__(self, errors: int = 0, says: str = "text", broken: Collection[str] = ()) -> None:
         self.asked: list[str] = []
+        self.passes: list[list[str]] = []
         self.errors, self.says, self.broken = errors, says, broken
 
     def score(self, requests: Sequence[ScoreRequest], known: Collection[str] = ()) -> Iterator[Scored]:
+        new = [request.key for request in requests if request.key not in known]
+        self.passes += [new] if new else []
         for request in self._new(requests, known):
             if self.errors:
                 self.errors -= 1

@@ -210,15 +210,6 @@ class OnePassEngine(CountingEngine):
 
     generates = False
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.passes: list[list[str]] = []
-
-    def score(self, requests: Sequence[ScoreRequest], known: Collection[str] = ()) -> Iterator[Scored]:
-        new = [request.key for request in requests if request.key not in known]
-        self.passes += [new] if new else []
-        yield from super().score(requests, known)
-
 
 def test_what_reads_all_weights_for_every_pass_scores_everything_in_one(tmp_path: Path) -> None:
     """All blocks of all probes; a resumed run what is missing."""

@@ -145,16 +145,11 @@ class Sampled(Staged):
         return items
 
 
-class Calls(CountingEngine):
-    """Keeps the keys of each call that scores, and ends before it scores `item3` where it `dies`."""
-
-    def __init__(self, dies: bool = False) -> None:
-        super().__init__()
-        self.calls, self.dies = list[list[str]](), dies
+class Dying(CountingEngine):
+    """Ends before it scores `item3`."""
 
     def score(self, requests: Sequence[ScoreRequest], known: Collection[str] = ()) -> Iterator[Scored]:
-        self.calls.append([request.key for request in requests])
-        if self.dies and "item3" in self.calls[-1]:
+        if "item3" in [request.key for request in requests]:
             raise EngineError("server-silent", "It is gone.")
         return super().score(requests, known)
 
@@ -162,10 +157,10 @@ class Calls(CountingEngine):
 def test_the_reference_answers_only_what_the_branch_is_asked(tmp_path: Path) -> None:
     """And each probe's first stage, which shows what is impossible; the next run goes on, a whole capture changes
     nothing."""
-    scoring_at_once = Calls()  # which reads all its weights for every call, where it is run layer by layer
+    scoring_at_once = CountingEngine()  # which reads all its weights for every call, where it is run layer by layer
     first = run(tmp_path / "parts", canaries_then_kl(), reference=scoring_at_once, rule=StandsAt(2))
     assert first.branch.asked == ["canaries/first/0", "canaries/first/1"]
-    assert [call for call in scoring_at_once.calls if call] == [[*first.branch.asked, "kl/all/0", "kl/all/1"]]
+    assert scoring_at_once.passes == [[*first.branch.asked, "kl/all/0", "kl/all/1"]]
     reference, probe = CountingEngine(), Sampled(6)
     part = run(tmp_path / "parts", probe, reference=reference, rule=StandsAt(3))
     assert reference.asked == part.branch.asked == ["item0", "item1", "item2"]
@@ -180,7 +175,7 @@ def test_the_reference_answers_only_what_the_branch_is_asked(tmp_path: Path) -> 
 
 
 def test_a_reference_that_dies_in_a_later_round_costs_its_probe_alone(tmp_path: Path) -> None:
-    ran = run(tmp_path, [Sampled(6), Staged(ProbeName.KL, [""])], reference=Calls(dies=True))
+    ran = run(tmp_path, [Sampled(6), Staged(ProbeName.KL, [""])], reference=Dying())
     assert ran.branch.asked == ["item0", "item1", "item2", "kl/all/0", "kl/all/1"]
     assert [(each.probe, each.kind) for each in ran.sink.failures] == [(ProbeName.EVALS, "crashed")]
     assert [each.key for each in ran.sink.measurements] == ["kl.count[a]"]
