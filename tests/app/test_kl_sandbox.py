@@ -1,4 +1,7 @@
-"""`q36eval kl` on a part of the sandbox corpus: what is kept, printed and shown."""
+"""`q36eval kl` on a part of the sandbox corpus: what is kept, printed and shown.
+
+The gate measures its reference's noise floor once, shows it, and refuses a margin below it before it asks.
+"""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -7,16 +10,19 @@ import pytest
 import torch
 
 import q36eval.run.preflight
+from q36eval.config import Paths
 from q36eval.engines import EngineOptions
 from q36eval.errors import UsageError
-from q36eval.history import RunRecord
+from q36eval.history import History, RunRecord
 from q36eval.kl.corpus import CorpusDocument
+from q36eval.kl.floor_file import load_floor, measurements
 from q36eval.kl.probe import KLProbe
 from q36eval.kl.tokens import read_tokens
-from q36eval.records import Measurement, ProbeName
+from q36eval.records import Measurement, ProbeName, Verdict
 from q36eval.run.request import Target
 from q36eval.token_files import TOKENS
-from tests.app.sandbox_gates import Gates, copied
+from tests.app.sandbox_gates import REPOSITORY, Gates, Heard, copied
+from tests.app.weights_gates import kl
 from tests.branches import folder_of
 from tests.q36eval.checkpoints.inspection.damage import edit
 from tests.raising import raises
@@ -78,3 +84,39 @@ def test_every_scored_token_is_in_the_file_and_makes_the_mean(gates: Gates, meas
     assert sum(table["forward_kl"].to_pylist()) / table.num_rows == pytest.approx(kl.value, rel=1e-7)
     keys = {outcome.item_key for outcome in gates.history.items(measured.id, ProbeName.KL)}
     assert set(table["item_key"].to_pylist()) == keys
+
+
+# -- the noise floor
+
+
+def gate(paths: Paths, margin: float, progress: Heard) -> RunRecord:
+    """One branch on a few documents, under a policy of that margin; a floor of a few tokens."""
+    return Gates(paths.state, f"name: test\ncriteria:\n{kl(margin)}")("gptq-int4", progress=progress)
+
+
+def test_a_margin_below_the_floor_is_refused_at_once_and_the_floor_measured_once(
+    tmp_path: Path, some_documents: list[CorpusDocument], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two gates are refused, one after the other, and a third runs, in one state."""
+    monkeypatch.setattr(q36eval.run.preflight, "build_probes", lambda *_: [KLProbe(some_documents)])
+    paths, first, second, third = Paths(REPOSITORY, tmp_path), Heard(), Heard(), Heard()
+    for progress in (first, second):
+        with raises(UsageError, "margin-below-floor", "'kl'", "1e-06") as refused:
+            gate(paths, 1e-6, progress)
+        assert refused.value.exit_code == 2
+        history = History.open(paths.history)
+        assert not history.items(history.get_run("latest").id)
+    run = gate(paths, 0.1, third)
+    assert "measuring the noise floor" in first.stages
+    assert "measuring the branch" not in first.stages
+    assert second.stages == []  # known from the reference alone: nothing was even read
+    assert "measuring the noise floor" not in third.stages
+    assert run.report.verdict is Verdict.PASS
+    (kept,) = paths.captures.rglob("floor-*.json")
+    floor = load_floor(kept)
+    assert floor.identity == run.reference_identity
+    held = run.report.criteria[0].noise_floor
+    largest = floor.largest("kl_divergence", "all")
+    assert (held.loss, held.source) == (largest.slices["all"].kl, largest.name)
+    in_history = {m.key: m.value for m in history.measurements(run.id) if m.metric.endswith("noise_floor")}
+    assert in_history == {m.key: m.value for m in measurements(floor)}

@@ -15,11 +15,10 @@ from q36eval.errors import UsageError
 from q36eval.provenance import OPTIONS
 from q36eval.run.request import Request, Target
 from q36eval.run.templates import declared_template, shipped_template
+from tests.app.sandbox_gates import REPOSITORY, SANDBOX
 from tests.commands import code_of, q36eval
 from tests.raising import failing, raises
 
-REPOSITORY = Path(__file__).parents[2]
-SANDBOX = REPOSITORY / "data" / "sandbox"
 POLICY = """\
 name: close
 criteria:
@@ -134,9 +133,6 @@ def test_the_command_line_wins_over_the_file(project: Path, requested: list[Requ
     ):
         assert code_of(q36eval("gate", "--branch", "fp8-head", *options, state=state)) == "enough-seen"
     of_file, of_options, of_family = requested
-    assert of_file.policy is not None
-    assert of_options.policy is not None
-    assert of_family.policy is not None
     assert (of_file.policy.name, [*of_file.policy.lanes]) == ("close", ["freeform"])
     assert (of_options.policy.name, [*of_options.policy.lanes]) == ("sandbox", ["structured"])
     assert [each.reference.folder.name for each in requested if each.reference] == ["fp8-head", "bf16", "bf16"]
@@ -152,7 +148,6 @@ def test_the_files_template_is_a_declaration_of_branches_with_one_of_their_own(p
     requests = [Request(family, branch, None, "sandbox", None, template=each) for each in (shipped, "0" * 64, None)]
     assert [shipped_template(family, branch, each.template) for each in requests] == [shipped, None, None]
     declared = declared_template(requests[0], "1" * 64)
-    assert declared is not None
     assert (declared.sha256, declared.by, declared.is_own) == (shipped, "the project file", True)
     with raises(UsageError, "template-declared-differs", "0" * 64, shipped):
         declared_template(requests[1], "1" * 64)

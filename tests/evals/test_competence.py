@@ -1,4 +1,7 @@
-"""What the reference can do of each family: counted over what it answers first, from what it really answered."""
+"""What the reference can do of each family: counted over what it answers first, from what it really answered.
+
+A group that is drawn by the reference's margin: laid out anew once it is known, and weighed back in every figure.
+"""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -7,10 +10,11 @@ from typing import Any
 
 import pytest
 
+from q36eval.evals import blocks
 from q36eval.evals.competence import sampled
 from q36eval.evals.paired_clusters import PlannedItem
 from q36eval.evals.probe import EvalsProbe
-from q36eval.probes import Digest, WorkItem
+from q36eval.probes import Digest, WorkItem, in_group
 from q36eval.records import FamilyCompetence, ItemOutcome, Measurement
 from q36eval.run.items import Work, finished_items
 from tests.evals.small_suite import write_small_suite
@@ -22,10 +26,10 @@ COUNTS |= {f"{group}_dev/{subject}.jsonl": 5 for group in ("mmlu", "short_answer
 class Answered:
     """A small suite and what a random model answers to it."""
 
-    def __init__(self, folder: Path, tokenizer: Any, engine: Any) -> None:
-        self.probe = EvalsProbe(write_small_suite(folder, COUNTS))
-        self.items: Sequence[WorkItem] = self.probe.plan(tokenizer)
-        results = {item.key: found for _, item, found in finished_items(engine, [Work(self.probe, list(self.items))])}
+    def __init__(self, suite: Path, tokenizer: Any, engine: Any) -> None:
+        self.probe = EvalsProbe(suite)
+        self.items = [in_group(item, self.probe.name) for item in self.probe.plan(tokenizer)]
+        results = {item.key: found for _, item, found in finished_items(engine, [Work(self.probe, self.items)])}
         self.digests = {item.key: self.probe.digest(engine, item, results[item.key]) for item in self.items}
 
     def of(self, group: str) -> list[WorkItem]:
@@ -40,7 +44,7 @@ class Answered:
 
 @pytest.fixture
 def answered(tmp_path: Path, tokenizer: Any, engine: Any) -> Answered:
-    return Answered(tmp_path, tokenizer, engine)
+    return Answered(write_small_suite(tmp_path, COUNTS), tokenizer, engine)
 
 
 def scored(digest: Digest, metric: str, score: float) -> Digest:
@@ -115,3 +119,72 @@ def test_of_generated_answers_the_first_blocks_say_what_the_reference_can_do(ans
     (family,) = figure.competence or ()
     assert (family.items, family.weight) == (2, 3)
     assert figure.clusters.schedule.planned[family.name].right == 3 * family.informative / 2
+
+
+# -- a group that is drawn by the reference's margin
+
+SUBJECTS = ("anatomy", "astronomy", "botany", "computing", "currencies", "law")
+NINETY = {f"mmlu/{subject}.jsonl": 15 for subject in SUBJECTS} | {
+    f"mmlu_dev/{subject}.jsonl": 5 for subject in SUBJECTS
+}
+
+
+@pytest.fixture
+def suite(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Ninety questions; so few are drawn by margin here alone."""
+    monkeypatch.setattr(blocks, "LEAST_CLUSTERS", 50)
+    return write_small_suite(tmp_path, NINETY, lambda _: {"blocks": "by_reference_margin"}, block_items=15)
+
+
+@pytest.mark.long
+def test_a_group_is_laid_out_by_what_the_reference_answered_and_weighed_back(
+    suite: Path, tokenizer: Any, engine: Any
+) -> None:
+    known = Answered(suite, tokenizer, engine)
+    probe, items, digests = known.probe, known.items, known.digests
+    laid_out = probe.know_reference(items, digests)
+    assert {item.key for item in laid_out} == {item.key for item in items}
+    assert [item.block for item in laid_out] == sorted(item.block for item in laid_out)
+    assert any(a.block != b.block for a in items for b in laid_out if a.key == b.key)
+    blocks_of_group: dict[str, set[int]] = {}
+    for item in laid_out:
+        for request in (*item.scores, *item.generations):
+            blocks_of_group.setdefault(request.group, set()).add(item.block)
+    assert all(len(blocks) == 1 for blocks in blocks_of_group.values()), "no batch holds items of two blocks"
+    again = EvalsProbe(suite)
+    raw = [in_group(item, again.name) for item in again.plan(tokenizer)]
+    assert list(again.know_reference(raw, digests)) == list(laid_out), "a resumed run lays out the same"
+
+    planned = {item.key: item for item in probe._planned}
+    margin = {key: abs(probe._reference_margin(key, digests[key]) or 0.0) for key in planned}
+    last_bet = next(iter(planned.values())).drawn.last_bet
+    first = [item.key for item in laid_out if item.block <= last_bet]
+    rest = [item.key for item in laid_out if item.block > last_bet]
+    assert sum(margin[key] for key in first) / len(first) < sum(margin[key] for key in rest) / len(rest)
+
+    def outcomes(keys: list[str]) -> list[ItemOutcome]:
+        return [probe.lossless(item, digests[item.key]) for item in laid_out if item.key in set(keys)]
+
+    for upto in range(last_bet + 1):
+        seen = [item.key for item in laid_out if item.block <= upto]
+        (found,) = probe.look(outcomes(seen), ["evals.accuracy[mmlu]"])
+        clusters = found.clusters
+        assert clusters.weights is not None
+        assert clusters.weights == pytest.approx(clusters.schedule.weights), "those that bets were weighed by"
+        expected = sum(planned[key].drawn.weight * digests[key].values["metrics"]["acc"] for key in seen) / len(seen)
+        assert found.reference_value == pytest.approx(expected)
+    every = known.summary(outcomes(first))
+    assert every["evals.answers_changed[mmlu]"].clusters.weights is not None
+    assert every[f"evals.accuracy[mmlu/{SUBJECTS[0]}]"].clusters.schedule is None, "a slice has no fixed number a block"
+
+    whole = known.summary(outcomes(list(planned)))["evals.accuracy[mmlu]"]
+    assert whole.clusters.weights is None
+    plain = sum(digest.values["metrics"]["acc"] for digest in digests.values()) / len(digests)
+    assert whole.reference_value == pytest.approx(plain)
+    assert len(whole.clusters.units) == sum(p.clusters for p in whole.clusters.schedule.planned.values())
+
+
+def test_a_part_of_a_group_is_evaluated_as_it_was_planned(suite: Path, tokenizer: Any) -> None:
+    probe = EvalsProbe(suite, max_items=30)
+    items = probe.plan(tokenizer)
+    assert list(probe.know_reference(items, {})) == items

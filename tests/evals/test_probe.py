@@ -1,5 +1,9 @@
-"""The probe's outcomes: errors that are never wrong answers, margins and impossible choices, what the hash follows."""
+"""The probe's outcomes: errors that are never wrong answers, margins and impossible choices, what the hash follows.
 
+Groups with the chat template are asked of a branch by its own, where that is declared, and paired item by item.
+"""
+
+import copy
 import json
 import math
 import re
@@ -10,12 +14,14 @@ import pytest
 import yaml
 from lm_eval.api.instance import Instance
 
+from q36eval.engines import Engine
+from q36eval.engines.in_process import InProcessEngine
 from q36eval.errors import UsageError
 from q36eval.evals.encoding import Encoder
 from q36eval.evals.probe import EvalsProbe, _answer, _not_finite
 from q36eval.evals.suite import LoadedSuite
-from q36eval.probes import Digest, ItemResults, WorkItem
-from q36eval.records import Answer
+from q36eval.probes import Digest, ItemResults, OwnPrompts, WorkItem
+from q36eval.records import Answer, ItemOutcome, ProbeName
 from q36eval.references import Capture
 from tests.canaries.runs import run_of
 from tests.evals.small_suite import write_small_suite
@@ -192,3 +198,69 @@ def test_of_a_gated_dataset_no_text_is_kept(tmp_path: Path, engine: Any) -> None
         texts = (item.prompt, item.expected, item.branch.text, item.branch.detail.get("log_likelihoods"))
         assert any(texts) == (item.group == "ruler")
         assert item.branch.score is not None
+
+
+# -- groups with the chat template, by the branch's own
+
+COUNTS = {"mmlu/law.jsonl": 4, "mmlu_dev/law.jsonl": 1, "short_answers/law.jsonl": 6, "short_answers_dev/law.jsonl": 2}
+REPAIR = "<|im_start|>system\nBe exact.<|im_end|>"
+RAISES = "{%- if messages[-1].content | length is odd -%}{{ raise_exception('Not this one.') }}{%- endif -%}"
+
+
+@pytest.fixture(scope="module")
+def suite(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Short answers by the chat template, choices without."""
+    of_group = lambda name: {"chat_template": name == "short_answers"}  # noqa: E731
+    return write_small_suite(tmp_path_factory.mktemp("suite"), COUNTS, of_group)
+
+
+def with_template(engine: Engine, tiny_model: Any, before: str) -> Engine:
+    tokenizer = copy.copy(engine.tokenizer)
+    tokenizer.chat_template = before + tokenizer.chat_template
+    return InProcessEngine(tiny_model, tokenizer, engine.identity)
+
+
+def evaluated(
+    place: Path, suite: Path, branch: Engine, reference: Engine, *, declared: bool
+) -> tuple[list[ItemOutcome], OwnPrompts | None]:
+    """The outcomes in the order of evaluation, and what the branch's own template changed."""
+    kept = dict[ProbeName, OwnPrompts]()
+    sink = run_of(EvalsProbe(suite), branch, place, reference, own_template=kept.update if declared else None)
+    return list(sink.items.values()), kept.get(ProbeName.EVALS)
+
+
+@pytest.mark.long
+def test_answers_are_those_to_its_own_prompts_paired_with_the_references(
+    tmp_path: Path, suite: Path, engine: Engine, tiny_model: Any
+) -> None:
+    own = with_template(engine, tiny_model, REPAIR)
+    outcomes, of = evaluated(tmp_path / "a", suite, own, engine, declared=True)
+    plain, _ = evaluated(tmp_path / "b", suite, engine, engine, declared=False)
+    alone, _ = evaluated(tmp_path / "c", suite, own, own, declared=False)
+    assert (of.prompts, of.differing, of.unwritten) == (6, 6, 0)
+    assert of.first[2] == REPAIR + of.first[1]
+    assert [outcome.item_key for outcome in outcomes] == [outcome.item_key for outcome in plain]
+    assert [outcome.reference for outcome in outcomes] == [outcome.reference for outcome in plain]
+    by_doc = {(outcome.group, outcome.expected): outcome.branch.text for outcome in alone}
+    answered = {(outcome.group, outcome.expected): outcome.branch.text for outcome in outcomes}
+    assert answered == by_doc
+    changed = [each for each in outcomes if each.branch.text != each.reference.text]
+    assert changed, "a prompt that changes nothing would show nothing"
+    assert {each.group for each in changed} == {"short_answers"}
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("whose", ["branch", "reference", "both"])
+def test_what_a_template_does_not_write_is_errored_and_kept(
+    tmp_path: Path, suite: Path, engine: Engine, tiny_model: Any, whose: str
+) -> None:
+    raising = with_template(engine, tiny_model, RAISES)
+    branch, reference = (engine if whose == other else raising for other in ("reference", "branch"))
+    outcomes, of = evaluated(tmp_path, suite, branch, reference, declared=whose != "both")
+    errored = [each for each in outcomes if each.branch.error is not None]
+    assert len(outcomes) == 10
+    assert 0 < len(errored) < 6
+    assert all("does not write this conversation: Not this one." in (each.branch.error or "") for each in errored)
+    assert {each.branch.score for each in errored} == {None}
+    assert {each.reference.score is None for each in errored} == {whose != "branch"}
+    assert of is None or of.unwritten == len(errored)

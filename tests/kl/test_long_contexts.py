@@ -1,4 +1,7 @@
-"""What is lost with length is seen where it is lost: by how much stands to the left, as what it is, never clipped."""
+"""What is lost with length is seen where it is lost: by how much stands to the left, as what it is, never clipped.
+
+Damage that no file can show is measured: `UNSEEN` of the inspection tests says which.
+"""
 
 import math
 from pathlib import Path
@@ -8,11 +11,13 @@ import pytest
 
 from q36eval.app.figures.kl import KLFigures
 from q36eval.engines import EngineSettings, open_engine
-from q36eval.kl.corpus import CorpusDocument, read_json_lines
+from q36eval.kl.attribution import divergences, hidden_states, sample
+from q36eval.kl.corpus import CorpusDocument, load_corpus, read_json_lines
 from q36eval.kl.probe import KLProbe
 from tests.app.sandbox_gates import copied
+from tests.branches import folder_of
 from tests.kl.comparing import CORPUS, SANDBOX, Letters, compared
-from tests.q36eval.checkpoints.inspection.damage import edit
+from tests.q36eval.checkpoints.inspection.damage import clipping_cache, edit, inputs_twenty_times
 
 QUIET, LOUD = chr(61), chr(462)
 """Tokens of the sandbox that leave values of at most 0.083 and of 2.05 in the first layer's recurrent state."""
@@ -79,3 +84,19 @@ def test_a_state_in_bf16_loses_more_the_longer_the_text(bf16: Any) -> None:
     first, early, late = (found[f"kl_divergence[position={name}]"] for name in ("0-63", "64-127", "512-1023"))
     assert first < 1e-9
     assert 0 < 5 * early < late
+
+
+# -- scales that no file contradicts
+
+
+@pytest.mark.long
+def test_scales_of_inputs_and_of_the_cache_that_no_file_contradicts_show_in_the_kl(bf16: Any, tmp_path: Path) -> None:
+    chosen = sample(load_corpus(CORPUS)[::7], bf16.tokenizer, 1, 100_000)
+    states, head = hidden_states(bf16, chosen.requests), bf16.output_head()
+
+    def kl(folder: Path) -> float:
+        return sum(divergences(open_engine(folder), chosen, states, head)) / sum(chosen.units)
+
+    undamaged = kl(folder_of("main"))
+    for damage in (inputs_twenty_times, clipping_cache):
+        assert kl(copied(folder_of("main"), tmp_path / damage.__name__, damage)) > 5 * undamaged

@@ -1,4 +1,7 @@
-"""Overview and branch page: what needs a person, how the runs are drawn, and where a line of them breaks."""
+"""Overview and branch page: what needs a person, how the runs are drawn, and where a line of them breaks.
+
+KL against size: which branches are drawn together, which are best for their size, and where the plot stands.
+"""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -8,19 +11,24 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from driving import markup_of, words_of
-from written_history import POLICY, evidence, identity
+from driving import markup_of, tables_of, words_of
+from written_history import POLICY, evidence, identity, write_run
 
+from q36eval.app.cli.report_formats import document_of
 from q36eval.app.dashboard.drawing.charts import drift_figure
 from q36eval.app.dashboard.history_reader import Reader
 from q36eval.app.dashboard.models.overview import live_runs, needs_of
+from q36eval.app.figures.sizes import family_sizes
 from q36eval.app.standing import BranchStanding, LaneStanding, Standing
 from q36eval.drift import branch_drift
 from q36eval.gate import Waiver
 from q36eval.gate.policy_file import read_policy
-from q36eval.history import Blessing, BranchSummary, History, RunProgress
+from q36eval.history import Blessing, BranchSummary, History, RunProgress, RunRecord
 from q36eval.locks import exclusive
-from q36eval.records import Lane, ProbeName
+from q36eval.provenance import STORED
+from q36eval.records import Lane, ProbeName, Verdict
+from q36eval.reports.html_report import to_html
+from q36eval.reports.size_plot import SizedBranch, front, size_plot
 
 Visit = Callable[..., Any]
 Written = tuple[Path, dict[str, Any]]
@@ -52,13 +60,10 @@ def test_the_first_page_says_what_may_ship_and_what_stands_in_the_way(visit: Vis
 
 
 @pytest.mark.long
-def test_a_run_whose_process_has_ended_is_not_said_to_run(visit: Visit, tmp_path: Path) -> None:
+def test_a_run_whose_process_has_ended_is_not_said_to_run(visit: Visit, history: History, tmp_path: Path) -> None:
     """On no page that shows it: its lock is there, and nobody holds it."""
-    path = tmp_path / "history.sqlite"
-    history = History.open(path)
-    run = history.start_run(family="sandbox", branch="w4a16", identity=None, reference_identity=None)
-    history.close()
-    about = {"family": "sandbox", "branch": "w4a16"}
+    path, about = Path(history.name), {"family": "sandbox", "branch": "w4a16"}
+    run = history.start_run(**about, identity=None, reference_identity=None)
     with exclusive(tmp_path / "runs" / f"{run.id}.lock"):
         assert any("– running" in link for link in links(visit(path, "branch", **about)))
     assert any("its process has ended" in link for link in links(visit(path, "branch", **about)))
@@ -69,7 +74,6 @@ def test_a_run_whose_process_has_ended_is_not_said_to_run(visit: Visit, tmp_path
 
 def test_a_branch_asks_for_a_person_when_time_passes(branches: dict[str, BranchSummary]) -> None:
     of = branches["fp8-head"]
-    assert of.judged is not None
     begun, ships = of.judged.started, LaneStanding(Standing.SHIP, "")
     blessing = Blessing(run_id=of.judged.id, family="sandbox", branch="fp8-head", owner="Jana", reason="ok", at=begun)
     row = BranchStanding(of, dict.fromkeys(Lane, ships), blessing)
@@ -136,18 +140,68 @@ def test_drift_is_one_page_of_small_charts(visit: Visit, written: Written) -> No
     assert not app.get("plotly_chart")
 
 
-def test_a_run_that_was_begun_earlier_and_ends_later_is_drawn(tmp_path: Path) -> None:
+def test_a_run_that_was_begun_earlier_and_ends_later_is_drawn(history: History) -> None:
     """Two gates of one branch at once: the newest run stays the newest when the other one ends."""
-    path, policy = tmp_path / "history.sqlite", read_policy(POLICY)
-    found = [one for one in evidence(policy, 0.1, 1) if one.probe is ProbeName.KL]
-    history = History.open(path)
+    found = [one for one in evidence(read_policy(POLICY), 0.1, 1) if one.probe is ProbeName.KL]
     about = {"family": "sandbox", "branch": "main", "identity": identity("a"), "reference_identity": identity("a")}
     runs = [history.start_run(**about).id for _ in range(2)]
-    reader, seen = Reader(path), []
+    reader, seen = Reader(Path(history.name)), []
     for run in reversed(runs):
         history.add_measurements(run, found)
         history.finish_run(run)
         (followed,) = reader.followed("sandbox", "main", [found[0].key])
         seen.append((len(followed.points), reader.drift("sandbox", "main").runs))
-    history.close()
     assert seen == [(1, 1), (2, 2)]
+
+
+# -- KL against size
+
+
+@pytest.fixture(scope="module")
+def family(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, RunRecord]:
+    """Two branches that compare with `w4a16`; one under another policy, on another corpus, and of unknown size each."""
+    path = tmp_path_factory.mktemp("sizes") / "history.sqlite"
+    history = History.open(path)
+    other = read_policy(POLICY).model_copy(update={"lineage": ("older",)})
+    apart = {"policy": {"policy": other}, "corpus": {"suites": {"kl": "other"}}}
+    for gib, name in enumerate(("unknown", "policy", "corpus", "int2", "fp8", "w4a16")):
+        stored = {STORED: {"bytes": gib * 2**30, "values": 2**32}} if gib else {}
+        run = write_run(history, name, 0.4, 7, provenance=stored, **apart.get(name, {}))
+    write_run(history, "stopped", 4.0, 8, stopped=True)
+    history.close()
+    return path, run
+
+
+def test_only_branches_that_compare_are_drawn_together(family: tuple[Path, RunRecord]) -> None:
+    history = History.open(family[0])
+    sizes = family_sizes(history, family[1])
+    page = to_html(document_of(family[1], history))
+    history.close()
+    assert [each.name for each in sizes.branches] == ["fp8", "int2", "w4a16"]
+    assert [each.size("GiB") for each in sizes.branches] == [4, 3, 5]
+    assert sizes.branches[0].size("bits") == 8
+    assert {name: why.split()[0] for name, why in sizes.left_out.items()} == {
+        "corpus": "another",
+        "policy": "judged",
+        "stopped": "no",
+        "unknown": "its",
+    }
+    assert page.count('class="half"') == 2
+    assert "corpus" not in page.partition("KL against size")[2].partition("</figure>")[0]
+
+
+def test_the_page_lists_them_by_size(visit: Callable[..., Any], family: tuple[Path, RunRecord]) -> None:
+    app = visit(family[0], "sizes", family="sandbox")
+    assert tables_of(app)[0]["branch"].tolist() == ["int2", "fp8", "w4a16"]
+    assert any(one.value.startswith("unknown: ") for one in app.text)
+
+
+def test_the_front_is_what_no_other_branch_beats() -> None:
+    def sized(name: str, size: int, kl: float, verdict: Verdict = Verdict.PASS) -> SizedBranch:
+        return SizedBranch(name, name, verdict, kl, kl / 2, kl * 2, size * 2**30, 2**33)
+
+    branches = [sized("c", 3, 0.02, Verdict.FAIL), sized("a", 1, 0.1), sized("b", 2, 0.01), sized("d", 4, 0.0)]
+    assert [each.name for each in front(branches, "GiB")] == ["a", "b", "d"]
+    svg = size_plot(branches, "bits")
+    assert svg.count("font-weight") == 3
+    assert {"bits per weight", "PASS", "FAIL"} <= {part.partition("<")[0] for part in svg.split(">")}

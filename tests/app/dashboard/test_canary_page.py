@@ -145,9 +145,9 @@ def test_the_page_shows_them_and_no_text_acts(tmp_path: Path, visit: Callable[..
     assert asked_for(outcomes(), key[:4]) == []
 
 
-def test_the_prompts_that_are_counted_are_shown_before_others_that_flipped(tmp_path: Path) -> None:
+def test_the_prompts_that_are_counted_are_shown_before_others_that_flipped(history: History) -> None:
     """`early` is of another canary and flipped in every batch as well, and is judged as a rate."""
-    history, policy = History.open(tmp_path / "history.sqlite"), read_policy(POLICY)
+    policy = read_policy(POLICY)
     run = history.start_run(family="sandbox", branch="main", identity=None, reference_identity=None, policy=policy)
     flip = next(one for one in outcomes() if one.cluster == "fixed/flip")
     again = flip.model_copy(update={"cluster": "fixed/again", "item_key": "again".rjust(64, "0")})
@@ -163,4 +163,3 @@ def test_the_prompts_that_are_counted_are_shown_before_others_that_flipped(tmp_p
         assert [one.cluster for one in deciding_items(history, decided)] == ["fixed/flip", "fixed/again", "early/1"]
         assert largest_loss(history, decided) == "2 fixed prompts lost, most often: wrong conclusion"
     assert [answer.required for answer in document_of(done, history).answers] == [True, True, False]
-    history.close()

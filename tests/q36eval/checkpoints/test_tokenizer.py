@@ -13,6 +13,7 @@ from q36eval.checkpoints.inspection.tokenizers import text_findings
 from q36eval.checkpoints.open_checkpoints import hold
 from q36eval.checkpoints.tokenizer import chat_templates
 from q36eval.errors import CorruptCheckpointError, UsageError
+from tests.app.sandbox_gates import two_tokens_swapped
 from tests.raising import raises
 
 SANDBOX = Path(__file__).parents[3] / "data" / "sandbox" / "bf16"
@@ -51,32 +52,19 @@ def in_core(**entries: Any) -> Change:
     return write("tokenizer.json", **entries)
 
 
-def core(folder: Path = SANDBOX) -> dict[str, Any]:
-    body: dict[str, Any] = json.loads((folder / "tokenizer.json").read_text())
-    return body
-
-
-def swap(folder: Path) -> None:
-    """Two words of the vocabulary change places."""
-    body = core(folder)
-    vocab = body["model"]["vocab"]
-    one, other = list(vocab)[-2:]
-    vocab[one], vocab[other] = vocab[other], vocab[one]
-    (folder / "tokenizer.json").write_text(json.dumps(body))
-
-
+CORE: dict[str, Any] = json.loads((SANDBOX / "tokenizer.json").read_text())
 TRUNCATION = {"max_length": 64, "strategy": "LongestFirst", "stride": 0, "direction": "Right"}
 SAME: dict[str, Change] = {
     "formatting": write("tokenizer.json"),
     "calibration": in_core(truncation=TRUNCATION),
     "saved again": lambda folder: load_tokenizer(folder).save_pretrained(folder),
     "class by another name": write("tokenizer_config.json", tokenizer_class="PreTrainedTokenizerFast"),
-    "a default written out": in_core(model=core()["model"] | {"ignore_merges": False}),
+    "a default written out": in_core(model=CORE["model"] | {"ignore_merges": False}),
     "the words that are there, listed again": write(
         "tokenizer_config.json",
         added_tokens_decoder={
             str(token["id"]): {key: value for key, value in token.items() if key != "id"}
-            for token in core()["added_tokens"]
+            for token in CORE["added_tokens"]
         },
     ),
     "a post-processor that only trims offsets": in_core(
@@ -85,7 +73,7 @@ SAME: dict[str, Change] = {
     "code that is not run": write("tokenizer_config.json", auto_map={"AutoTokenizer": ["own.Own", None]}),
 }
 OTHER: dict[str, Change] = {
-    "two words swapped": swap,
+    "two words swapped": two_tokens_swapped,
     "an extra word": write("tokenizer_config.json", extra_special_tokens=[NEW]),
     "an extra word by name": write("tokenizer_config.json", extra_special_tokens={"image_token": NEW}),
     "an additional word": write("tokenizer_config.json", additional_special_tokens=[NEW]),
@@ -97,7 +85,7 @@ OTHER: dict[str, Change] = {
     "a class with rules of its own": write("tokenizer_config.json", tokenizer_class="Qwen2Tokenizer"),
     "a normalizer": in_core(normalizer={"type": "NFC"}),
     "a word that is no longer special": in_core(
-        added_tokens=[token | {"special": token["content"] != "<|im_start|>"} for token in core()["added_tokens"]]
+        added_tokens=[token | {"special": token["content"] != "<|im_start|>"} for token in CORE["added_tokens"]]
     ),
 }
 

@@ -28,15 +28,13 @@ from q36eval.run.decoded_branch import DecodedHere, beginnings
 from q36eval.run.request import Request, Target, asks_endpoint, probes_for
 from q36eval.run.served_lane import alone
 from q36eval.run.serving_error import record, tell_apart
-from tests.app.sandbox_gates import Gates
+from tests.app.sandbox_gates import REPOSITORY, SANDBOX, Gates
 from tests.app.weights_gates import POLICY as WEIGHTS
 from tests.branches import folder_of
 from tests.q36eval.openai.server import Served, opened, serving
 from tests.q36eval.run.test_serving_error import divergence_of, documents, plan, register
 from tests.raising import failing, raises
 
-REPOSITORY = Path(__file__).parents[3]
-SANDBOX = REPOSITORY / "data" / "sandbox"
 FEW = 40
 POLICY = f"""{WEIGHTS}
   - {{id: as-decoded, probe: served, metric: serving_kl,
@@ -72,7 +70,6 @@ def gated(
 
 
 def criterion(run: RunRecord) -> CriterionResult:
-    assert run.report is not None
     return next(each for each in run.report.criteria if each.id == "as-decoded")
 
 
@@ -100,7 +97,6 @@ def test_no_answer_is_held_when_the_next_is_asked_for(
         for request in requests:
             assert not [answer for answer in answers if answer() is not None]
             (scored,) = score([request])
-            assert scored.hidden_states is not None
             scored = replace(scored, hidden_states=scored.hidden_states.clone())
             answers.append(weakref.ref(scored.hidden_states))
             yield scored
@@ -145,7 +141,6 @@ def test_what_serves_other_weights_than_the_checkpoints_fails(
     judged = criterion(run)
     assert judged.verdict is verdict, judged.reason
     assert judged.figure_interval is not None
-    assert judged.counts is not None
     assert judged.counts.scored > 0
     assert run.verdict is (Verdict.FAIL if verdict is CriterionVerdict.FAIL else Verdict.PASS)
     assert not [each for each in history.failures(run.id) if each.probe is ProbeName.SERVED]
@@ -163,7 +158,6 @@ def test_where_nothing_is_served_or_no_numbers_are_given_it_is_not_measured(
     assert criterion(run).verdict is CriterionVerdict.NOT_MEASURED
     assert reason in criterion(run).reason
     assert run.verdict is Verdict.INCONCLUSIVE
-    assert run.report is not None
     assert run.report.exit_code == exit_code
 
 
@@ -185,7 +179,6 @@ def test_a_figure_of_before_does_not_stand_for_what_cannot_be_measured_any_more(
     monkeypatch.setattr(DecodedHere, "of", failing(error))
     run, _ = gated(paths, EngineOptions(kind="quiet"), resume=begun.id)
     assert criterion(run).verdict is CriterionVerdict.NOT_MEASURED
-    assert run.report is not None
     assert run.report.exit_code == 4
 
 
@@ -196,7 +189,6 @@ def test_a_margin_below_what_the_engine_makes_of_the_reference_proves_nothing(pa
     kept = record(tell_apart(plan(SANDBOX / "bf16", "loud"), Progress()), "sandbox", "bf16", "0" * 64, history, paths)
     run, _ = gated(paths, EngineOptions(kind="loud"))
     judged = criterion(run)
-    assert judged.noise_floor is not None
     assert kept in judged.noise_floor.source
     assert judged.noise_floor.loss > judged.margin.value
     assert judged.verdict is CriterionVerdict.INCONCLUSIVE
@@ -228,7 +220,6 @@ def test_an_endpoint_is_judged_by_what_it_says_of_the_whole_vocabulary(paths: Pa
     judged = criterion(run)
     if max_logprobs == -1:
         assert judged.verdict is CriterionVerdict.PASS, judged.reason
-        assert run.identity is not None
         assert run.identity.checkpoint_sha256 == checkpoint_sha256(SANDBOX / "bf16")
     else:
         assert judged.verdict is CriterionVerdict.NOT_MEASURED

@@ -120,7 +120,7 @@ def test_no_false_alarm_on_any_branch_nor_on_what_was_damaged(name: str, whole: 
 def test_what_files_do_not_show_is_not_called_damage(
     what: str, checkpoint: str, damage: Damage, whole: Whole, copy_of: Copy
 ) -> None:
-    """Damage to inputs and caches is what `tests/kl/test_unseen.py` measures."""
+    """Damage to inputs and caches is what `tests/kl/test_long_contexts.py` measures."""
     folder, reference = copy_of(checkpoint, damage)
     assert checkpoint_sha256(folder) != checkpoint_sha256(whole(checkpoint)[0])
     assert not inspect_checkpoint(folder, reference, weights_workers=1).blocking
