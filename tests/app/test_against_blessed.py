@@ -85,7 +85,6 @@ def test_what_stops_the_asking_looks_at_the_same_as_the_decision(history: Histor
     run = history.get_run(measured_run(history))
     request = Request(FAMILY, Target("main", tmp_path), None, "sandbox", held_against())
     rule = stopping_rule(request, history, run, IDENTITY, circumstances)
-    assert rule is not None
     assert {measurement.probe for measurement in rule.blessed} == {ProbeName.EVALS, ProbeName.WEIGHTS}
     assert rule.blessed == blessed_beside(history, circumstances.blessed_run, SUITES, IDENTITY).measurements
 

@@ -43,7 +43,6 @@ class CopiedGates(Gates):
         self, branch: Path, begun: Callable[[str], object] = lambda _: None, *, kl: bool = False, resume: Any = None
     ) -> RunRecord:
         probes = (ProbeName.WEIGHTS, ProbeName.KL) if kl else (ProbeName.WEIGHTS,)
-        assert self.policy is not None
         policy = self.policy.model_copy(update={"criteria": self.policy.criteria[: len(probes)]})
         reference = Target("bf16", self.reference)
         return self(branch, reference=reference, policy=policy, probes=probes, resume=resume, progress=Heard(begun))

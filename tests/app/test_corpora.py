@@ -100,7 +100,6 @@ def test_release_brings_the_documents_that_its_plan_names(data: Paths) -> None:
     licences = {source["repository"]: source["licence"] for source in manifest["sources"]}
     assert licences["facebook/belebele"] == "CC-BY-SA-4.0"
     assert len(manifest["sources"]) == 3 + len(LANGUAGES)
-    assert config.on_policy is not None
     assert config.on_policy.prompts == "release"
     subject = Subject(Family.load(data.families / "qwen3.6-35b-a3b.yaml"), "release")
     of_texts = {each.slice for each in declared_for(subject, data).figures if each.key.startswith("kl.kl_divergence[")}

@@ -50,7 +50,6 @@ def sums(nats: float) -> list[float]:
 
 def lines(history: History, run: RunRecord) -> tuple[str, ...]:
     layer = layer_of(history, run)
-    assert layer is not None
     return layer.lines
 
 
@@ -137,7 +136,6 @@ def test_what_only_a_server_shows_is_the_engines_fault(history: History) -> None
     faults = counted_faults("prompt_differences", "all", ["one"], Counts(total=64, scored=64, errored=0))
     served = identity("branch", "openai")
     layer = layer_of(history, gated(history, served, policy, [faults]))
-    assert layer is not None
     assert (layer.at_fault, layer.run) == ("engine", None)
     assert layer_of(history, gated(history, served, policy)) is None
 

@@ -110,7 +110,6 @@ def test_what_the_reference_cannot_score_is_not_asked_again_beside_the_branch(
     run, opened = judged(tmp_path / "state", monkeypatch, unscored=True)
     assert opened.beside == [("bf16", []), ("fp8-head", [])]
     (kl,) = [each for each in run.report.criteria if each.id == "kl"] if run.report is not None else []
-    assert kl.counts is not None
     assert kl.counts.errored > 0
 
 
@@ -125,7 +124,6 @@ def test_a_branch_that_is_known_to_fail_waits_for_no_reference(tmp_path: Path, m
                 patch.setattr(branching, "HOLD_BOTH", devices)
                 state = tmp_path / f"{name}-{len(devices)}"
                 run, opened = judged(state, patch, folder, (ProbeName.KL,))
-            assert run.report is not None
             verdicts.append((name, run.verdict, run.report.exit_code, "bf16" in dict(opened.beside)))
     other = ("tokenizer", Verdict.INCONCLUSIVE, 3, False)  # what differs is the weights probe's to fail
     lacking = ("weights", Verdict.FAIL, 1, False)

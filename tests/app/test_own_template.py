@@ -113,7 +113,6 @@ def test_a_declared_template_is_judged_by_its_answers(gate: TemplateGates, judge
     assert figures["weights.configuration_differences[all]"].value == 0
     assert figures["canaries.failure_rate[json-flat]"].counts.scored == 4
     template = recorded_template(judged.provenance)
-    assert template is not None
     assert (template.sha256, template.by) == (chat_template_sha256(repaired), "the family's file")
     assert template.source == "repairs the system turn"
     assert template.reference_sha256 == chat_template_sha256(SANDBOX / "bf16")

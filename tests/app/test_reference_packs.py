@@ -108,7 +108,6 @@ def test_a_pack_alone_gives_the_figures_of_its_reference(gate: PackGates, pack: 
     kl = "kl.kl_divergence[all]"
     assert gate.figures(alone)[kl] == gate.figures(beside)[kl] > 0
     assert beside.verdict is Verdict.PASS
-    assert alone.report is not None
     verdicts = {criterion.id: criterion for criterion in alone.report.criteria}
     assert verdicts["intact"].verdict is CriterionVerdict.PASS
     assert verdicts["kl"].verdict is CriterionVerdict.PASS
@@ -251,7 +250,6 @@ def test_a_floor_that_the_engine_broke_on_in_part_is_kept_with_that_said(copy: P
     (path,) = copy.glob("floor-*.json")
     (_, header, _), *_ = Pack.open(copy).captures
     floor = load_floor(path)
-    assert floor is not None
     broken = [
         row.model_copy(update={"failed": True, "skipped": "the engine failed: x", "slices": {}})
         for row in floor.perturbations
@@ -262,5 +260,4 @@ def test_a_floor_that_the_engine_broke_on_in_part_is_kept_with_that_said(copy: P
     assert "the engine failed: left-padding" in str(floor_state(copy, header))
     captured(copy.parent, copy.name)
     again = load_floor(path)
-    assert again is not None
     assert not again.failed

@@ -94,7 +94,6 @@ def _of_its_words(entry: dict[str, Any]) -> dict[str, Any]:
         return {"style": style, "stable": stable | {"finished": True}}
     if entry["check"] == "stability":
         asked = re.search(r"v místě (.+), vystupuje v něm (\w+)\. Piš česky, asi (\d+) slov", question)
-        assert asked is not None
         *names, number_of_words = asked.groups()
         stable = LANGUAGE | {"min_characters": MIN_CHARACTERS_PER_WORD * int(number_of_words)}
         return {"stable": stable, "style": {"mentions": names}}

@@ -32,7 +32,6 @@ def test_exactly_what_is_declared_is_measured(family: str, tokenizer: Any, tmp_p
         figure = declared[key]
         if measured.metric != "schema_accuracy":  # of calls that are made, which only answers tell
             clusters = measured.clusters
-            assert clusters is not None
             assert (figure.items, figure.clusters) == (measured.counts.total, len(clusters.units)), key
             assert measured.counts.scored == measured.counts.total, key
         assert (measured.competence is None) == (measured.estimator in ("census", "mean")), key
@@ -64,7 +63,6 @@ def test_each_rate_says_what_the_reference_solves_and_why_answers_are_not_right(
     assert rate.causes == FailureCauses(
         branch={"cut_off": 1, "errored": 1, "loop": 1, "wrong": 2}, reference=causes | {"loop": 1}
     )
-    assert rate.clusters is not None
     assert rate.clusters.families is not None
     assert {name.partition("/")[0] for name in rate.clusters.names or ()} == set(rate.clusters.families)
     assert sink.measurements["decisive_margin_ratio[json-flat]"].competence == rate.competence[:1]

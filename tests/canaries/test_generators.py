@@ -92,7 +92,6 @@ def test_discount_problems_hold_near_ties_ties_and_both_winners() -> None:
 )
 def test_a_long_context_is_as_long_as_asked_and_holds_the_answer(spec: CanarySpec) -> None:
     """And its questions share their texts, which an engine then reads once."""
-    assert spec.family is not None
     wanted = int(spec.family.settings["characters"])
     drawn = draws(spec.family, spec.id)
     prompts = [example.messages[-1]["content"] for example in drawn]

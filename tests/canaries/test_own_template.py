@@ -51,7 +51,6 @@ def test_both_are_asked_by_their_own_template_and_paired_by_prompt(tmp_path: Pat
     assert not any(request.token_ids[: len(begin)] == begin for request in reference.asked)
     of = kept[ProbeName.CANARIES]
     assert (of.prompts, of.differing, of.unwritten) == (len(sink.items), len(sink.items), 0)
-    assert of.first is not None
     assert of.first[2] == REPAIR + of.first[1]
 
     theirs = {request.key: request.token_ids[request.first :] for request in reference.scored}

@@ -37,7 +37,6 @@ FEWEST_CHARACTERS = 3
 @pytest.mark.parametrize("spec", FAMILIES, ids=lambda spec: spec.id)
 def test_draws_are_distinct_and_deterministic_and_only_right_answers_pass(spec: CanarySpec) -> None:
     """Wherever a right answer decides, another choice there is wrong."""
-    assert spec.family is not None
     many = draws(spec.family.model_copy(update={"n": 60}), spec.id)
     assert [one.key for one in draws(spec.family, spec.id)] == [one.key for one in many[: spec.family.n]]
     assert len({canonical_json([one.messages, one.tools]) for one in many}) == 60
@@ -55,7 +54,6 @@ def test_draws_are_distinct_and_deterministic_and_only_right_answers_pass(spec: 
 def test_recall_has_as_many_draws_as_a_person_may_ask_for() -> None:
     """`--draws` takes a thousand, and this family half of them; it has the fewest records."""
     recall = next(spec for spec in FAMILIES if spec.id == "en-recall")
-    assert recall.family is not None
     assert len(draws(recall.family.model_copy(update={"n": 500}), recall.id)) == 500
 
 
@@ -83,7 +81,6 @@ def test_the_number_of_tools_is_all_that_differs_and_the_right_one_stands_anywhe
     families = {spec.id: spec.family for spec in FAMILIES}
     for name, count in BY_TOOLS.items():
         family = families[name]
-        assert family is not None
         assert family.settings == {"offered": count}
         drawn = draws(family, name)
         assert {len(one.tools) for one in drawn} == {count}

@@ -43,7 +43,6 @@ def share_of(metric: str) -> DeclaredFigure:
 def failures(*branch: Answer, right: int) -> Measurement:
     outcomes = [outcome(n, answer) for n, answer in enumerate([*branch, *[RIGHT] * right])]
     measurement = rate(share_of("failure_rate"), outcomes, failed)
-    assert measurement is not None
     able = competence_of([PlannedItem("c", cause_of(each.reference)) for each in outcomes])
     return measurement.model_copy(update={"competence": able})
 
@@ -77,7 +76,6 @@ def test_counted_apart_from_errors_and_imputed_like_them() -> None:
     """Many of them are not measured, and some are named."""
     measurement = failures(UNREAD, WRONG, ERRORED, right=197)
     assert measurement.counts.model_dump() == {"total": 200, "scored": 198, "errored": 1, "unreadable": 1}
-    assert measurement.causes is not None
     assert measurement.causes.branch == {"errored": 1, "unreadable": 1, "wrong": 1}
     assert failure_causes([outcome(0, ERRORED, UNREAD)]).reference == {"unreadable": 1}
     assert measurement.causes.unread == ("c/0 on the branch: which shop is meant cannot be told (end)",)
@@ -100,7 +98,6 @@ def test_how_an_answer_ends_is_known_of_one_that_cannot_be_read() -> None:
     measurement = rate(
         share_of("cut_off_rate"), [outcome(n, each) for n, each in enumerate((UNREAD, cut, ERRORED, RIGHT))], cut_off
     )
-    assert measurement is not None
     assert measurement.counts.model_dump() == {"total": 4, "scored": 3, "errored": 1, "unreadable": 0}
     assert measurement.value == 1 / 3
     # an answer that is cut off after its thoughts has no end either

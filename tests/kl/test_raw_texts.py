@@ -112,7 +112,6 @@ def test_the_standard_corpus_is_varied_and_of_its_stated_size() -> None:
     manifest = verify(ROOT / "data/corpus/standard")
     texts = load_corpus(ROOT / "data/corpus/standard", {name: file.sha256 for name, file in manifest.files.items()})
     plan = settings_of("standard")
-    assert plan is not None
     assert plan_of("standard") is None, "it ships whole"
     assert (plan.on_policy.prompts, plan.most_loss) == ("standard", 6.0)
     counts = Counter(each.slice for each in texts)

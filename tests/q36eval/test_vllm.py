@@ -203,7 +203,6 @@ time.sleep(600)
 @pytest.mark.long
 def test_states_are_gone_though_the_process_that_asked_for_them_was_killed(python: str) -> None:
     with subprocess.Popen([sys.executable, "-c", KILLED, python], stdout=subprocess.PIPE, text=True) as parent:
-        assert parent.stdout is not None
         states = Path(parent.stdout.readline().strip())
         assert (states / "states-0").exists()
         parent.kill()
@@ -288,7 +287,6 @@ def test_a_window_is_computed_while_the_one_before_is_read(tmp_path: Path) -> No
     assert "no memory" in str(results["2"].error)
     for n in (1, 3):
         rows = results[str(n)].hidden_states
-        assert rows is not None
         assert rows.tolist() == [[8, 9], [9, 10]]
         assert results[str(n)].seconds >= 2.0
     assert not list(tmp_path.iterdir()), "what was read is gone"

@@ -34,16 +34,13 @@ def measured_run(history: History, right: int, **started: Any) -> RunRecord:
 def test_the_same_questions_are_paired_one_by_one(history: History) -> None:
     a, b, same = (measured_run(history, right) for right in (180, 150, 180))
     (worse,) = compare(history, a, b).measurements
-    assert worse.difference is not None
     assert worse.difference.effect == pytest.approx(-30 / ITEMS)
     assert (worse.difference.movement, worse.difference.clusters) == ("worse", ITEMS)
     (back,) = compare(history, b, a).measurements
-    assert back.difference is not None
     assert back.difference.movement == "better"
     interval, mirrored = worse.difference.effect_interval, back.difference.effect_interval
     assert (interval.lower, interval.upper) == pytest.approx((-mirrored.upper, -mirrored.lower))
     (none,) = compare(history, a, same).measurements
-    assert none.difference is not None
     assert (none.difference.effect, none.difference.movement) == (0.0, "unclear")
     assert compare(history, a, same).differing == ()
 

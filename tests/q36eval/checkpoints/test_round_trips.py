@@ -292,7 +292,6 @@ def test_a_producer_divides_by_the_scale_of_inputs_and_another_multiplies() -> N
     optimizer = Scheme("modelopt-nvfp4", settings=(("inputs", "local"),))
     for scheme, part, stored in ((compressed, "input_global_scale", 4.0), (optimizer, "input_scale", 0.25)):
         inputs = FORMATS[scheme.format].activations({part: torch.tensor([stored])}, scheme)
-        assert inputs is not None
         assert (inputs.kind, inputs.global_scale) == ("nvfp4", 4.0)
 
 

@@ -130,7 +130,6 @@ def test_a_drift_names_what_changed_with_it(changed, said) -> None:
 @pytest.mark.parametrize(("errored", "state"), [(2, DriftState.STABLE), (3, DriftState.INCOMPARABLE)])
 def test_items_without_a_figure_hide_no_loss(errored: int, state: DriftState) -> None:
     whole = failures(2)
-    assert whole.clusters is not None
     lost = range(ITEMS - errored, ITEMS)
     update = {
         name: tuple((missing if n in lost else kept) for n, kept in enumerate(getattr(whole.clusters, name)))
@@ -226,7 +225,6 @@ def test_clusters_pair_by_their_names() -> None:
     same, worse = (paired(key, [failures(broken)], [failures(20)]) for broken in (20, 60))
     assert (same.effect, same.moved, worse.effect, worse.moved) == (0.0, False, 0.2, True)
     unnamed = failures(60)
-    assert unnamed.clusters is not None
     unnamed = unnamed.model_copy(update={"clusters": unnamed.clusters.model_copy(update={"names": None})})
     assert isinstance(paired_difference(key, [unnamed], [failures(20)]), str)
     (found,) = followed([ran(0, 20), ran(1, unnamed)])

@@ -93,14 +93,12 @@ def questions(*canaries: tuple[str, int]) -> tuple[str, ...]:
 
 def named(found: Measurement, names: Sequence[str]) -> Measurement:
     """The same, its clusters named."""
-    assert found.clusters is not None
     clusters = Clusters.model_validate(found.clusters.model_dump() | {"names": tuple(names)})
     return found.model_copy(update={"clusters": clusters})
 
 
 def in_blocks(found: Measurement, first: int = 0) -> Measurement:
     """The same, asked in blocks of fifty, of which the first is numbered `first`."""
-    assert found.clusters is not None
     schedule = Schedule(largest=1, blocks=tuple(first + row // 50 for row in range(len(found.clusters.units))))
     return found.model_copy(update={"clusters": found.clusters.model_copy(update={"schedule": schedule})})
 

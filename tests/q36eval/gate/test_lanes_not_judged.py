@@ -94,7 +94,6 @@ def test_what_broke_or_was_skipped_is_not_measured_and_never_not_judged() -> Non
         assert lanes(report)[Lane.STRUCTURED] is Verdict.INCONCLUSIVE
         assert kind != "skipped" or "test" in {result.reason for result in report.criteria}, "said once"
     prompts = flips({"json": (6, 0)})
-    assert prompts.clusters is not None
     errored = prompts.clusters.model_copy(update={"units": (1, 0, 0, 0, 0, 0), "errored": (0, 1, 1, 1, 1, 1)})
     counts = prompts.counts.model_copy(update={"scored": 1, "errored": 5})
     lost = judged(answers("structured", 50), prompts.model_copy(update={"clusters": errored, "counts": counts}))

@@ -123,7 +123,6 @@ def test_a_first_gate_says_nothing_of_attempts_and_gates_without_a_verdict_are_t
 )
 def test_gates_of_the_same_answers_are_one_try(answers, sets) -> None:
     found = attempts_of(limited(None), tried(*answers))
-    assert found is not None
     assert (found.answer_sets, len(found.earlier)) == (sets, len(answers))
     # the least confident blocking criterion passes a branch at its margin most often
     loosest = max(1 - c.confidence for c in limited(None).criteria if c.margin.kind != "max_count")

@@ -250,7 +250,6 @@ def test_runs_are_listed_without_their_reports_and_by_branch(history: History) -
     newest, oldest = history.summaries()
     assert (newest.id, newest.state, newest.verdict, newest.lanes) == (open_.id, RunState.RUNNING, None, {})
     report = history.get_run(judged.id).report
-    assert report is not None
     assert oldest.lanes == {lane.lane: lane.verdict for lane in report.lanes}
     assert (oldest.verdict, oldest.exit_code, oldest.policy) == (report.verdict, report.exit_code, POLICY.name)
     assert history.summaries(limit=1, offset=1) == [oldest]

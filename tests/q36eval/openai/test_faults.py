@@ -247,7 +247,6 @@ def content_of(result: Scored | Generated) -> object:
     assert result.error is None
     if isinstance(result, Generated):
         return result.text, result.token_ids
-    assert result.hidden_states is not None
     return result.hidden_states.tolist()
 
 

@@ -49,8 +49,6 @@ def test_a_served_branch_is_gated_as_the_same_branch_in_this_process(run: Run) -
     done, figures, failures = run(ProbeName.CANARIES, ProbeName.KL, ProbeName.EVALS, gated=True)
     assert set(failures) == {ProbeName.WEIGHTS}  # was not part of the run
     assert done.verdict is Verdict.PASS
-    assert done.identity is not None
-    assert done.reference_identity is not None
     assert (done.identity.engine, done.reference_identity.engine) == ("openai", "in-process")
     # the reference was scored in batches, the served model text by text
     alone = figures["kl.kl_noise_floor[batch-of-one]"].value
@@ -74,7 +72,6 @@ def test_of_a_server_without_log_probabilities_answers_alone_are_measured(run: R
     answered = [figure for key, figure in figures.items() if key.startswith("canaries.")]
     assert any(figure.counts.scored for figure in answered)
     assert not any(figure.counts.errored for figure in answered)
-    assert done.report is not None
     assert done.report.exit_code == 4
     for judged in done.report.criteria:  # the policy's own, and what every policy demands of KL
         assert judged.reason.startswith("the kl probe cannot be measured with this engine: its server gives no")
@@ -99,7 +96,6 @@ def test_figures_that_are_not_the_texts_own_pass_no_kl(
     honest, proof = served.log_probs, served.ids_of(PROOF_TEXTS[0])[:8]
     served.log_probs = lambda ids: honest(ids) if list(ids)[:8] == proof else lie(honest(ids))  # type: ignore[method-assign]
     done, _, _ = run(ProbeName.KL, gated=True)
-    assert done.report is not None
     (judged,) = [each for each in done.report.criteria if each.id == "kl"]
     assert judged.verdict is verdict
 
@@ -125,5 +121,4 @@ def test_a_server_that_is_another_one_in_the_middle_is_measured_no_further(run: 
     done, figures, failures = run(ProbeName.CANARIES, ProbeName.KL, gated=True)
     assert "is not what it was: its process began at" in failures[ProbeName.CANARIES]
     assert not [key for key in figures if key.startswith("canaries.")]
-    assert done.report is not None
     assert done.report.exit_code == 4

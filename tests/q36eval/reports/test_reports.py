@@ -147,7 +147,6 @@ CAUSES = FailureCauses(branch={"cut_off": 91, "wrong": 12}, reference={"cut_off"
 
 def test_every_format_names_what_the_reference_cannot_do_and_why_answers_fail() -> None:
     found = accuracy("facts", 8, 4)
-    assert found.clusters is not None
     names = tuple((EASY if row < 400 else HARD).name for row in range(len(found.clusters.units)))
     clusters = found.clusters.model_copy(update={"families": names})
     found = found.model_copy(update={"competence": (EASY, HARD), "causes": CAUSES, "clusters": clusters})

@@ -106,7 +106,6 @@ def test_both_are_scored_on_the_references_answer_which_is_captured_with_it(tmp_
     # a prompt of three tokens and an answer of three: both deployments read six
     assert probe.compared["q2"].values == {"answer": [0, 1, 2], "scored": 6.0, "repeat": "right"}
     states = probe.results["q2"].scored["q2/score"].hidden_states
-    assert states is not None
     assert float(states[0, 0]) == 6.0
     capture = kept(tmp_path, ProbeName.CANARIES)
     assert capture.manifest is not None

@@ -83,11 +83,9 @@ def test_a_run_of_the_sandbox_claims_no_benchmark_and_a_shipped_one_names_its_da
     facts = published_facts(request, [build_evals("sandbox", Paths.default(), Limits())])
     assert not BENCHMARK.search(" ".join(told["title"] for told in facts["measured_on"]["evals"].values()))
     subject = recorded_subject(facts)
-    assert subject is not None
     assert (subject.repository, subject.scheme) == (None, "NVFP4 + FP8_BLOCK lm_head (compressed-tensors)")
     assert subject.reference == "BF16 of q36eval sandbox (trained by this repository)"
     on, part = recorded(facts, ProbeName.EVALS, "ruler/vt")
-    assert on is not None
     assert (on.dataset, part) == (None, "vt")
     assert recorded(facts, ProbeName.EVALS, "czech")[1] == "czech"
     assert recorded(facts, ProbeName.KL, "all") == (None, None)

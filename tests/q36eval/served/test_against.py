@@ -81,7 +81,6 @@ def test_an_equal_server_passes_and_is_kept_beside_the_first(server: Make, compa
     assert found.verdicts == {"served-concurrency": CriterionVerdict.PASS, CRITERION: CriterionVerdict.PASS}
     (figure,) = [each for each in found.history.measurements(found.run.id) if each.slice == "endpoints"]
     assert (figure.counts.scored, figure.value) == (16, 0.0)
-    assert found.run.identity is not None
     assert found.run.identity.engine_version == "vllm 0.26.0"
     assert found.run.provenance["served"]["second_endpoint"]["engine_version"] == "vllm 0.26.1"
 

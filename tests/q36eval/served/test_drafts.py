@@ -78,7 +78,6 @@ def test_the_share_is_of_all_drafts_and_its_interval_of_prompts(rows_of: Any) ->
     measured = rejected_measured(rows, DraftCounts(5, 10, 4))
     assert measured.value == pytest.approx(total.rejected / total.drafted)
     assert measured.counts.scored == total.drafted
-    assert measured.clusters is not None
     assert len(measured.clusters.units) == PROMPTS
     bounds = measured.effect_interval
     assert 0 < bounds.lower < measured.value < bounds.upper < 1

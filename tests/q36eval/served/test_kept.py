@@ -77,7 +77,6 @@ def test_the_command_keeps_a_run_that_is_listed_shown_and_decided_again(
     said = json.loads(done.stdout)
     run, history = only_run(tmp_path)
     assert (said["run"], run.state, run.verdict) == (run.id, RunState.FINISHED, Verdict.PASS)
-    assert run.identity is not None
     assert run.identity.engine_version == "vllm 0.26.0"
     assert run.identity.settings["served_model"] in said["server"]
     assert run.reference_identity is None
@@ -126,9 +125,7 @@ def test_an_endpoint_that_nobody_serves_is_a_kept_run_that_says_so(
     assert "does not answer" in done.stdout
     run, history = only_run(tmp_path)
     assert (run.state, run.verdict) == (RunState.FINISHED, Verdict.INCONCLUSIVE)
-    assert run.identity is not None
     assert run.identity.engine_version == NO_ANSWER
-    assert run.report is not None
     assert run.report.exit_code == 4
     (failure,) = [each for each in history.failures(run.id) if each.probe is ProbeName.SERVED]
     assert failure.kind == "crashed"

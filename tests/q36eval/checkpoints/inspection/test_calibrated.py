@@ -29,7 +29,6 @@ def honest_rounding(
 ) -> Rounding:
     shape = (original.shape[0], original.shape[1])
     grid = stored_grid({part: tensor[None] for part, tensor in parts.items()}, shape, block, bits)
-    assert grid is not None
     return grid.rounding(original[None], grid.whole(original[None]))
 
 
@@ -185,8 +184,6 @@ def test_clipping_of_the_largest_values_leaves_the_size_of_the_others_and_a_smal
         decoded = codes * stored.repeat_interleave(32, 1)
         whole = float((decoded * original).sum() / original.square().sum())
         sums = sums_of((decoded - original)[None], original[None], rounding)
-        assert sums.on_grid is not None
-        assert sums.on_grid.inside is not None
         count, signal, across = sums.on_grid.inside.sum((0, 1)).tolist()
         assert count / original.numel() >= LEAST_INSIDE
         return whole, 1 + across / signal
@@ -357,7 +354,6 @@ def test_one_doubled_group_of_a_calibrated_weight_is_found_where_it_is(kind: str
     stored = gptq(kind, group, weight, falling(1.0, 512))
     stored.decoded[17, group : 2 * group] *= 2
     used = measured(kind, stored, weight).usage
-    assert used is not None
     assert used.share > 1
     assert used.row == 17
     assert used.what == "in a row" or used.column == group
