@@ -50,8 +50,7 @@ def test_the_newest_attribution_of_the_same_branch_is_taken(tmp_path: Path) -> N
     newest = run("one", "attribute")
     run("two", "attribute")
     run("one", "attribute", finished=False)
-    found = attribution_of(history.series_runs(judged.branch, judged.family))
-    assert found.id == newest.id
+    assert attribution_of(history.series_runs(judged.branch, judged.family)).id == newest.id
     run("three", "kl")
     assert attribution_of(history.series_runs("three", judged.family)) is None
 

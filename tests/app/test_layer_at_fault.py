@@ -49,8 +49,7 @@ def sums(nats: float) -> list[float]:
 
 
 def lines(history: History, run: RunRecord) -> tuple[str, ...]:
-    layer = layer_of(history, run)
-    return layer.lines
+    return layer_of(history, run).lines
 
 
 def told(checkpoint: float, engine: float, served: DeploymentIdentity, arithmetic: Arithmetic = "plain") -> Told:

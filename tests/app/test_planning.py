@@ -80,8 +80,7 @@ def test_the_batches_are_those_that_are_computed_and_times_are_known_afterwards(
     assert sum(counted[: reference.scoring_batches]) == reference.scored_tokens
     assert counted[-branch.scoring_batches :] == counted[: reference.scoring_batches]
     assert run.provenance[BATCHES] == "2,048 tokens scored, 16,384 read and 192 answers at a time"
-    after = planned_run(request, paths, history)
-    (stage,) = after.stages
+    (stage,) = planned_run(request, paths, history).stages
     assert stage.deployment == "fp8-head", "the reference is captured"
     assert stage.seconds == history.get_run(run.id).timings["kl"]
 

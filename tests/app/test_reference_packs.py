@@ -259,5 +259,4 @@ def test_a_floor_that_the_engine_broke_on_in_part_is_kept_with_that_said(copy: P
     write_floor(path, floor.model_copy(update={"perturbations": tuple(broken)}))
     assert "the engine failed: left-padding" in str(floor_state(copy, header))
     captured(copy.parent, copy.name)
-    again = load_floor(path)
-    assert not again.failed
+    assert not load_floor(path).failed

@@ -105,8 +105,7 @@ def test_both_are_scored_on_the_references_answer_which_is_captured_with_it(tmp_
     assert branch.asked == ["q0/score", "q1/score", "q2/score", "q0", "q1", "q2"]
     # a prompt of three tokens and an answer of three: both deployments read six
     assert probe.compared["q2"].values == {"answer": [0, 1, 2], "scored": 6.0, "repeat": "right"}
-    states = probe.results["q2"].scored["q2/score"].hidden_states
-    assert float(states[0, 0]) == 6.0
+    assert float(probe.results["q2"].scored["q2/score"].hidden_states[0, 0]) == 6.0
     capture = kept(tmp_path, ProbeName.CANARIES)
     assert capture.manifest is not None
     assert sorted(capture) == ["q0", "q0/then", "q1", "q1/then", "q2", "q2/then"]

@@ -143,8 +143,7 @@ def test_a_killed_worker_costs_nothing_but_time(alone: Engine, two: WorkersEngin
     two.report_to(told.append)
     results = two.score(texts)
     first = next(results)
-    victim = two._pool.members[0].facts
-    os.kill(victim.process, signal.SIGKILL)
+    os.kill(two._pool.members[0].facts.process, signal.SIGKILL)
     assert same(states(list(alone.score(texts))), states([first, *results]))
     # the one in its place is there, and computes the same
     assert same(states(list(alone.score(texts))), states(list(two.score(texts))))
