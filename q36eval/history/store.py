@@ -29,16 +29,16 @@ from q36eval.records import Clusters, ItemOutcome, Measurement, ProbeFailure, Pr
 FLIPS = {"regression": 1, "improvement": 2}
 
 AS_THEY_ARE = ("probe", "slice", "unit", "direction", "estimator", "value_interval", "causes", "note")
-"""Fields of a measurement that its row holds as they are."""
+"""Fields of a measurement that its row stores unchanged."""
 
 
 class History(Review, Listing, Texts):
     """The database of runs. Safe to share between threads and processes; every write is committed at once."""
 
     def add_items(self, run_id: str, outcomes: Iterable[ItemOutcome]) -> None:
-        """Write item outcomes. A list is one transaction; of anything lazy each item is committed as it comes.
+        """Write item outcomes. A list is one transaction; items of a lazy iterable are committed as they arrive.
 
-        An item that is there already (a retry) is replaced.
+        An existing item (a retry) is replaced.
 
         Raises:
             UsageError: no such run.
@@ -67,12 +67,12 @@ class History(Review, Listing, Texts):
             write_measurements(connection, number_of(connection, run_id), measurements)
 
     def add_failure(self, run_id: str, failure: ProbeFailure) -> None:
-        """Write that a probe gave no figures."""
+        """Record that a probe gave no figures."""
         with self._write() as connection:
             upsert(connection, tables.probe_failures, {"run_id": run_id, **failure.model_dump(mode="json")})
 
     def clear_failures(self, run_id: str) -> None:
-        """Forget a run's probe failures: it is being resumed, and they will be found again if they persist."""
+        """Delete a run's probe failures: it is being resumed, and persisting ones will be recorded again."""
         with self._write() as connection:
             connection.execute(delete(tables.probe_failures).where(tables.probe_failures.c.run_id == run_id))
 
@@ -174,13 +174,13 @@ def _of(run_id: str, probe: ProbeName | None, group: str | None, flips_only: boo
 
 
 def item_texts(outcome: ItemOutcome) -> tuple[str, str]:
-    """What was asked with what the reference said to it, and what the branch said."""
+    """The question with the reference's answer, and the branch's answer."""
     question = outcome.model_dump_json(include={"cluster", "stratum", "prompt", "expected", "reference"})
     return question, outcome.branch.model_dump_json()
 
 
 def item_rows(connection: Connection, run: int, outcomes: Sequence[ItemOutcome]) -> list[dict[str, Any]]:
-    """Item outcomes as rows; of those with one key the last. Their texts are kept."""
+    """Item outcomes as rows; the last one of each key. Their texts are stored."""
     last = {(outcome.probe.value, outcome.group, outcome.item_key): outcome for outcome in outcomes}
     parts = {key: item_texts(outcome) for key, outcome in last.items()}
     numbers = keep(connection, {text for both in parts.values() for text in both})
@@ -203,7 +203,7 @@ def outcome_of(row: Any, texts: Mapping[int, str]) -> ItemOutcome:
     """An item outcome from its row, the key of what was asked and its texts.
 
     Raises:
-        UsageError: it says what this version does not know, or a text is gone.
+        UsageError: it has content unknown to this version, or a text is missing.
     """
     what = f"the item {row.item_key}"
     parts = {
@@ -223,7 +223,7 @@ def measurement_rows(connection: Connection, run: int, measurements: Sequence[Me
     """Measurements as rows, without their position; their clusters are kept as texts."""
     clusters = {m.key: None if m.clusters is None else m.clusters.model_dump_json() for m in measurements}
     numbers = kept(connection, clusters)
-    # kept as texts, since they are the same in every run against one reference
+    # stored as texts, since they are the same in every run against one reference
     families = {m.key: m.competence for m in measurements}
     texts = {key: None if of is None else json_text(list(map(json_values, of))) for key, of in families.items()}
     competences = kept(connection, texts)
@@ -267,7 +267,7 @@ def measurement_of(row: Any, texts: Mapping[int, str]) -> Measurement:
     """A measurement from its row, its metric, its reading and its clusters.
 
     Raises:
-        UsageError: it says what this version does not know: a newer one wrote it, or somebody changed it.
+        UsageError: it has content unknown to this version: a newer one wrote it, or somebody changed it.
     """
     what = f"the measurement {row.probe}.{row.metric_name}[{row.slice}]"
     counted = {name: getattr(row, name) for name in ("scored", "errored", "unreadable")}

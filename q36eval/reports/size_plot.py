@@ -1,4 +1,4 @@
-"""KL against the size of the weights: branches that compare, those that none beats, and the plot. Pure."""
+"""KL against the size of the weights: comparable branches, the Pareto front, and the plot. Pure."""
 
 import math
 from collections.abc import Sequence
@@ -18,13 +18,13 @@ FRAME = {"width": 500, "height": 340, "left": 54, "right": 490, "top": 40, "bott
 """Pixels: the size of the plot, and where its axes begin and end."""
 Box = tuple[float, float, float, float]
 LABEL, LETTER, LINE = 24, 8.2, 14
-"""Characters of a name at most, and the pixels of one and of a line."""
+"""The maximum of a name's characters, and the pixels of one and of a line."""
 
 
 @dataclass(frozen=True)
 class SizedBranch:
-    """A branch by one run: its mean KL over everything in nats/token with its interval, and its weights, which are
-    `values` numbers in `stored_bytes`, scales included."""
+    """A branch by one run: its mean KL over everything in nats/token with its interval, and its weights: `values`
+    numbers in `stored_bytes`, scales included."""
 
     name: str
     run_id: str
@@ -41,7 +41,7 @@ class SizedBranch:
 
 
 def front(branches: Sequence[SizedBranch], of: Size) -> list[SizedBranch]:
-    """The Pareto front, the smallest first: those than which none is both as small and as near to the reference."""
+    """The Pareto front, the smallest first: branches for which none is both as small and as near to the reference."""
     best: list[SizedBranch] = []
     for each in sorted(branches, key=lambda each: (each.size(of), each.kl)):
         if not best or each.kl < best[-1].kl:
@@ -50,7 +50,7 @@ def front(branches: Sequence[SizedBranch], of: Size) -> list[SizedBranch]:
 
 
 def size_plot(branches: Sequence[SizedBranch], of: Size, ink: str = "currentColor") -> Markup:
-    """KL against one size as an SVG element, words in `ink`; colour and shape say the verdict, a line is the front."""
+    """KL against one size as an SVG element, words in `ink`; colour and shape show the verdict, a line the front."""
     sizes = [each.size(of) for each in branches]
     across = _linear(min(sizes), max(sizes), TITLES[of])
     up = decades([Row(each.name, "", each.kl, each.lower, each.upper) for each in branches], "KL, nats/token")
@@ -81,7 +81,7 @@ def _linear(low: float, high: float, title: str) -> Axis:
 
 
 def _labels(names: Sequence[str], marks: Sequence[tuple[float, float]]) -> list[tuple[str, float, float]]:
-    """Where each name begins, beside its mark and where it covers least of other names and marks."""
+    """The start of each name, next to its mark and with the least overlap with other names and marks."""
     taken = [(x - 7, y - 7, x + 7, y + 7) for x, y in marks]
     placed = []
     for name, (x, y) in zip(names, marks, strict=True):

@@ -1,4 +1,4 @@
-"""The sentences that reports and pages share: what decided, what would help, what the reference can do. Pure."""
+"""Sentences shared by reports and pages: deciding criteria, suggestions, the reference's competence. Pure."""
 
 import math
 from collections.abc import Iterable, Sequence
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 COUNTED = "max_count"
 
 EARLIER_SHOWN = 5
-"""Earlier gates that are named, the newest of them."""
+"""The number of earlier gates that are named, newest first."""
 
 
 def by_id(report: GateReport) -> dict[str, CriterionResult]:
@@ -40,13 +40,13 @@ def by_id(report: GateReport) -> dict[str, CriterionResult]:
 
 
 def names_text(report: GateReport, ids: Iterable[str]) -> str:
-    """Criteria as people call them; of one that the report does not hold its id."""
+    """Display names of criteria; the id for one that the report does not contain."""
     criteria = by_id(report)
     return ", ".join(criteria[name].name if name in criteria else name for name in ids)
 
 
 def distance_text(result: CriterionResult) -> str | None:
-    """How far the criterion is from another verdict; None where that is not known."""
+    """The criterion's distance from another verdict; None if unknown."""
     if result.margin.kind == COUNTED:
         counted = f"{number(result.value)} counted, {number(result.margin.value)} allowed"
         return None if result.value is None else counted
@@ -82,7 +82,7 @@ def _loss_text(result: CriterionResult, loss: float) -> str:
 
 
 def decided_by(report: GateReport, lane: LaneResult | None = None) -> tuple[CriterionResult, ...]:
-    """The criteria that decided the whole or a lane: what kept it from PASS, else what has the smallest headroom."""
+    """The deciding criteria of the whole or a lane: those that prevented PASS, else the one with least headroom."""
     criteria = by_id(report)
     if lane is not None:
         names: Iterable[str] = lane.decisive or lane.nearest
@@ -101,10 +101,10 @@ _RANKS = {
 
 
 def worst_first(results: Iterable[CriterionResult]) -> list[CriterionResult]:
-    """What blocks first: failed, not measured, open; then what is advisory or waived, what a certain FAIL left out,
-    and what passes.
+    """Blocking criteria first: failed, not measured, open; then advisory or waived ones, those omitted after a certain
+    FAIL, and passed ones.
 
-    Of equal ones the furthest beyond its margin comes first, of those that pass the nearest to it.
+    Ties are sorted by distance: the furthest beyond its margin first, of passed ones the nearest to it.
     """
     return sorted(results, key=_badness)
 
@@ -119,7 +119,7 @@ def _badness(result: CriterionResult) -> tuple[bool, bool, bool, int, float, str
 
 
 def decision_line(result: CriterionResult) -> str:
-    """One criterion that decided: figure against margin, and how far from turning."""
+    """One deciding criterion: figure, margin, and distance from another verdict."""
     parts = [f"{figure_text(result)} (margin: {margin_text(result.margin, result.unit)})"]
     if result.verdict in UNMEASURED:
         parts = [why_text(result)]
@@ -132,24 +132,24 @@ def decision_line(result: CriterionResult) -> str:
 
 
 def decided_title(report: GateReport) -> str:
-    """What the list of decisive criteria is called."""
+    """The title of the list of decisive criteria."""
     return "Decided by" if report.decisive else "Smallest headroom"
 
 
 def waits_for_signature(report: GateReport) -> bool:
-    """Whether a reviewer's signature is what is missing: of the report, or under a gain that is too good."""
+    """Whether only a reviewer's signature is missing: for the report, or for an implausible gain."""
     anomalous = any(r.anomalous and r.verdict is CriterionVerdict.INCONCLUSIVE for r in report.criteria)
     return report.awaiting_sign_off or anomalous
 
 
 def reasons(report: GateReport) -> tuple[CriterionResult, ...]:
-    """What was measured and is not PASS, or only because somebody signed: the reader wants to know why."""
+    """Measured criteria that are not PASS, or only by a signature: the reader wants the reason."""
     silent = (CriterionVerdict.PASS, *UNMEASURED)
     return tuple(result for result in report.criteria if result.verdict not in silent or result.anomalous)
 
 
 def stage_text(stage: Stage, report: GateReport) -> str:
-    """How much of a stage was evaluated, and whether it decided the verdict, by which criteria."""
+    """The evaluated part of a stage, and whether it decided the verdict, by which criteria."""
     match stage.state:
         case StageState.NOT_EVALUATED:
             return f"not evaluated ({stage.planned:,} planned)"
@@ -161,12 +161,12 @@ def stage_text(stage: Stage, report: GateReport) -> str:
 
 
 def stopped_early(report: GateReport) -> bool:
-    """Whether the verdict stood before everything was evaluated."""
+    """Whether the verdict was final before everything was evaluated."""
     return any(stage.state is StageState.NOT_EVALUATED for stage in report.stages)
 
 
 def help_text(result: CriterionResult) -> str | None:
-    """How many more items would decide an open criterion; None where that is not what it lacks."""
+    """The number of further items that would decide an open criterion; None if items are not what it lacks."""
     times = times_the_items(result)
     if result.waived or result.tier != "blocking" or times is None:
         return None
@@ -182,8 +182,7 @@ def helping(report: GateReport) -> list[tuple[CriterionResult, str]]:
 
 
 def notes(report: GateReport, run: "RunRecord | None") -> tuple[str, ...]:
-    """What a reader should know beside the verdict: what is awaited, why it approves no release,
-    signatures, the gate's own notes."""
+    """Notes next to the verdict: a missing signature, why it approves no release, signatures, the gate's own notes."""
     signed = tuple(f"signed by {by.owner} at {by.at:%Y-%m-%d %H:%M} UTC: {by.reason}" for by in report.signed_by)
     awaited = ("a reviewer's sign-off is required and missing, so nothing passes yet",)
     tried = () if report.attempts is None else attempts_text(report.attempts)
@@ -209,7 +208,7 @@ def notes(report: GateReport, run: "RunRecord | None") -> tuple[str, ...]:
 
 
 def _same_files(run: "RunRecord | None") -> tuple[str, ...]:
-    """Whether the branch is the reference, wherever its files are."""
+    """Whether the branch is the reference, in any folder."""
     if run is None or run.identity is None or run.reference_identity is None:
         return ()
     if run.identity.checkpoint_sha256 != run.reference_identity.checkpoint_sha256:
@@ -218,23 +217,23 @@ def _same_files(run: "RunRecord | None") -> tuple[str, ...]:
 
 
 def no_release_text(report: GateReport, run: "RunRecord | None") -> str | None:
-    """Why a PASS approves no release; None where it does, and for a pre-check, which never passes."""
+    """Why a PASS approves no release; None if it does, and for a pre-check, which never passes."""
     return None if run is None or report.purpose == "pre-check" else no_release(run.policy, run.provenance)
 
 
 def shared_engine(run: "RunRecord | None") -> str | None:
-    """What a verdict leaves out whose reference was answered by the branch's own engine; None of any other run."""
+    """The limits of a verdict whose reference used the branch's own engine; None for any other run."""
     return None if run is None else shared_words(run.identity, run.reference_identity)
 
 
 def template_lines(run: "RunRecord | None") -> tuple[str, ...]:
-    """What a declared chat template changed, the last of them lines of a diff; nothing where none was declared."""
+    """The effect of a declared chat template, ending with lines of a diff; empty without a declaration."""
     declared = None if run is None else recorded_template(run.provenance)
     return () if declared is None else tuple(declared.lines())
 
 
 def attempts_text(attempts: Attempts) -> tuple[str, ...]:
-    """The earlier gates of the same deployment, and what they do to the chance of a false PASS."""
+    """The earlier gates of the same deployment, and their effect on the chance of a false PASS."""
     sentences = []
     if attempts.earlier:
         sentences.append(f"gated before, {_times(len(attempts.earlier))}: {_earlier_text(attempts)}")
@@ -290,26 +289,26 @@ def _chance_text(attempts: Attempts) -> str:
 TITLE = "What the reference can do, and why answers are not right"
 
 NOT_RIGHT = "not right"
-"""The column that `not_right_cell` stands in."""
+"""The column of `not_right_cell`."""
 
 LEFT_OUT = "left out, since the reference cannot do enough of it"
 
 DEFAULTS = Informative()
-"""What a policy asks of the reference where it says nothing."""
+"""A policy's default requirements for the reference."""
 
 
 NAMED = 4
-"""So many families of a criterion are named where people read; the pages and the JSON report name all."""
+"""The number of a criterion's families named in texts; the pages and the JSON report name all."""
 
 
 def answer_lines(report: GateReport) -> list[tuple[str, str]]:
-    """The id of every criterion that compares answers, and what is to be known of them, in short lines."""
+    """The id of every criterion that compares answers, with notes on them, in short lines."""
     lines = [(result.id, words) for result in report.criteria for words in (_summary(result), _left_out_short(result))]
     return [(name, words) for name, words in lines if words]
 
 
 def _left_out_short(result: CriterionResult) -> str:
-    """The same as `left_out_text`, in one line however many they are."""
+    """The same as `left_out_text`, in one line for any number."""
     families = () if result.competence is None else result.competence.left_out
     if len(families) <= NAMED:
         return left_out_text(result)
@@ -322,7 +321,7 @@ def _summary(result: CriterionResult) -> str:
 
 
 def answers_text(result: CriterionResult) -> str:
-    """What the reference solves, which families were left out and why, and both sides' failures by cause."""
+    """The reference's right answers, the families left out with reasons, and both sides' failures by cause."""
     return "; ".join(filter(None, (_summary(result), left_out_text(result))))
 
 
@@ -337,7 +336,7 @@ def able_text(result: CriterionResult) -> str:
 
 
 def left_out_text(result: CriterionResult) -> str:
-    """Every family that dropped out, with its counts; empty where none did."""
+    """Every family left out, with its counts; empty without any."""
     competence = result.competence
     if competence is None or not competence.left_out:
         return ""
@@ -358,7 +357,7 @@ def not_right_cell(causes: FailureCauses | None) -> str:
 
 
 def unable_words(measurements: Iterable[Measurement]) -> list[str]:
-    """A sentence for every family of which the reference can do too little for a comparison to say anything."""
+    """A sentence for every family of which the reference solves too little for a comparison."""
     families = {family.name: family for measurement in measurements for family in measurement.competence or ()}
     unable = [family for family in families.values() if not is_able(family, DEFAULTS)]
     return [

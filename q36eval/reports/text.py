@@ -10,13 +10,13 @@ from q36eval.schemes import mixture_name
 from q36eval.stats import unseen_share
 
 COLUMNS = ("criterion", "lanes", "branch", "reference", "judged", "interval", "floor", "margin", "scored", "verdict")
-"""Of the table of criteria, in every format."""
+"""The columns of the table of criteria, in every format."""
 
 NUMERIC = ("branch", "reference", "judged", "interval", "floor", "scored")
 
 
 def number(value: float | None) -> str:
-    """Four significant digits; a dash for what does not exist."""
+    """Four significant digits; a dash for a missing value."""
     if value is None or math.isnan(value):
         return "–"
     if math.isinf(value):
@@ -29,11 +29,11 @@ def _percent(value: float) -> str:
 
 
 PERCENTAGES = ("min_recovery", "min_retention", "max_share")
-"""Margins that are read in per cent."""
+"""Margins displayed in per cent."""
 
 
 def in_unit(margin: Margin, value: float | None, unit: str | None) -> str:
-    """A figure in the margin's own terms: per cent where it is a share, points where it is a difference of shares."""
+    """A figure in the margin's own terms: per cent for a share, points for a difference of shares."""
     if value is None or margin.kind in PERCENTAGES:
         return "–" if value is None else _percent(value)
     if unit == "fraction" and margin.kind != "max_count":
@@ -56,15 +56,15 @@ def margin_text(margin: Margin, unit: str | None) -> str:
 
 
 def _threshold(margin: Margin, unit: str | None) -> str:
-    """What a cluster lies beyond: in its unit once that is known, else as so many margins of which criterion."""
+    """The threshold for a cluster: in its unit once known, else as a multiple of another criterion's margin."""
     if margin.beyond is None:
         return f"{number(margin.beyond_margins)} × the margin of {margin.of}"
-    # a perplexity is held by its logarithm
+    # a perplexity is compared by its logarithm
     return f"{number(margin.beyond)} {unit if unit == 'nats/token' else 'nats'}"
 
 
 def held_text(result: CriterionResult) -> str | None:
-    """Which margin held for the branch's scheme, with the ceiling, each with its source; None where none depends."""
+    """The margin in use for the branch's scheme, with the ceiling and their sources; None if it does not depend."""
     held = result.held
     if held is None:
         return None
@@ -79,12 +79,12 @@ def held_text(result: CriterionResult) -> str | None:
 
 
 def margin_source_text(result: CriterionResult) -> str:
-    """Where the margin that held comes from, with the ceiling where it depends on the scheme."""
+    """The source of the margin in use, with the ceiling if it depends on the scheme."""
     return held_text(result) or result.margin.source
 
 
 def held_lines(report: GateReport) -> list[str]:
-    """One sentence per margin that depends on the scheme: which held, and why."""
+    """One sentence per margin that depends on the scheme: the one in use, and the reason."""
     return [f"margin of {result.name}: {text}" for result in report.criteria if (text := held_text(result)) is not None]
 
 
@@ -99,7 +99,7 @@ def interval_text(result: CriterionResult) -> str:
 
 
 def figure_text(result: CriterionResult) -> str:
-    """What the margin is held against, in its own terms."""
+    """The figure compared with the margin, in its own terms."""
     return in_unit(result.margin, result.figure, result.unit)
 
 
@@ -109,7 +109,7 @@ def value_text(value: float | None, unit: str | None) -> str:
 
 
 def floor_text(result: CriterionResult) -> str:
-    """The noise floor beside the figure: in nats/token, or as the share of a perplexity that noise moves."""
+    """The noise floor next to the figure: in nats/token, or as a share of a perplexity."""
     if not has_floor(result.probe, result.metric):
         return "–"
     if result.noise_floor is None:
@@ -119,7 +119,7 @@ def floor_text(result: CriterionResult) -> str:
 
 
 def floor_lines(report: GateReport) -> list[str]:
-    """One sentence per noise floor: of which criterion, how large, under which perturbation."""
+    """One sentence per noise floor: its criterion, size, and perturbation."""
     lines = []
     for result in report.criteria:
         if has_floor(result.probe, result.metric):
@@ -130,7 +130,7 @@ def floor_lines(report: GateReport) -> list[str]:
 
 
 def counts_text(result: CriterionResult) -> str:
-    """How many were scored, of how many where some errored or could not be read."""
+    """The number scored, and the total if some errored or were unreadable."""
     counts = result.counts
     if counts is None:
         return "–"
@@ -144,7 +144,7 @@ def verdict_text(result: CriterionResult) -> str:
 
 
 def name_text(result: CriterionResult) -> str:
-    """The criterion's title with its id, and a star where it is advisory."""
+    """The criterion's title with its id, and a star if it is advisory."""
     return result.name if result.tier == "blocking" else f"{result.name}*"
 
 
@@ -158,19 +158,19 @@ def waiver_text(result: CriterionResult) -> str | None:
 
 
 def why_text(result: CriterionResult) -> str:
-    """The reason, with the waiver where there is one."""
+    """The reason, with the waiver if any."""
     waiver = waiver_text(result)
     return result.reason if waiver is None else f"{result.reason}; {waiver}"
 
 
 def unseen_text(clusters: int, confidence: float) -> str:
-    """What so many sources hide: damage in few enough may not have been drawn at all."""
+    """The limit of this many sources: damage in a small share may not have been drawn at all."""
     unseen = f"what fewer than {100 * unseen_share(clusters, confidence):.2f} % of them hold"
     return f"A mean over {clusters:,} sources, taken as independent, may miss {unseen}"
 
 
 def duration(seconds: float) -> str:
-    """Rounded as an estimate deserves: `under 5 s`, `25 s`, `4 min`, `2 h 10 min`."""
+    """Rounded to an estimate's precision: `under 5 s`, `25 s`, `4 min`, `2 h 10 min`."""
     if seconds < 5:
         return "under 5 s"
     if seconds < 90:

@@ -1,4 +1,4 @@
-"""Where in the review UI a run, or what a criterion judged, is to be seen: addresses that reports and pages share."""
+"""The places of a run, or of a criterion's evidence, in the review UI: addresses shared by reports and pages."""
 
 import os
 import re
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from q36eval.history.records import RunRecord
 
 UI_URL = "Q36EVAL_UI_URL"
-"""Environment variable: where people reach `q36eval ui`, as `https://review.example/q36eval`. Unset: no addresses."""
+"""Environment variable: the address of `q36eval ui`, as `https://review.example/q36eval`. Unset: no addresses."""
 
 _PLAIN_ADDRESS = re.compile(r"https?://[\w.:\[\]-]+(/[\w./~%-]*)?", re.ASCII)
 _LANES = {lane.value for lane in Lane}
@@ -23,7 +23,7 @@ _TOTALS = _LANES | {"all"}
 
 @dataclass(frozen=True)
 class Place:
-    """A page of the UI and what its address asks for; `label` says what one sees there."""
+    """A page of the UI with its query parameters; `label` describes its content."""
 
     page: str
     label: str
@@ -40,7 +40,7 @@ def run_place(run_id: str) -> Place:
 
 
 def evidence_place(result: CriterionResult, run_id: str) -> Place | None:
-    """Where one sees what a criterion judged; None where no page shows it (static checks of the weights)."""
+    """The page with a criterion's evidence; None if no page shows it (static checks of the weights)."""
     query = {"run": run_id}
     match result.probe:
         case ProbeName.KL:
@@ -70,9 +70,9 @@ def _canaries(result: CriterionResult, query: dict[str, str]) -> tuple[str, dict
 
 
 def ui_root() -> str | None:
-    """The UI's own address as `Q36EVAL_UI_URL` gives it; None where it is not set, or is no plain web address.
+    """The UI's own address from `Q36EVAL_UI_URL`; None if it is not set, or is not a plain web address.
 
-    Without user, query or fragment: it stands in Markdown and HTML unescaped, and is read by many.
+    Without user, query or fragment: it appears in Markdown and HTML unescaped, and is read by many.
     """
     root = os.environ.get(UI_URL, "").strip()
     return root if _PLAIN_ADDRESS.fullmatch(root) else None
@@ -80,14 +80,14 @@ def ui_root() -> str | None:
 
 @dataclass(frozen=True)
 class Link:
-    """An address, and what is to be seen there."""
+    """An address, and its content."""
 
     words: str
     address: str
 
 
 def links(report: GateReport, run: "RunRecord | None") -> tuple[Link, ...]:
-    """The run, then what decided it, in the UI that `Q36EVAL_UI_URL` names; none where it names none."""
+    """The run, then its deciding criteria, in the UI of `Q36EVAL_UI_URL`; none if it is not set."""
     root = ui_root()
     if root is None or run is None:
         return ()

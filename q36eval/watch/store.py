@@ -49,7 +49,7 @@ class Delivery(NamedTuple):
 
 
 class Store:
-    """The file in a deployment's folder. What the disk refuses is a `StorageError`, and nothing of it was written."""
+    """The file in a deployment's folder. A disk error is a `StorageError`, and then nothing was written."""
 
     def __init__(self, folder: Path) -> None:
         self.file = folder / FILE
@@ -77,7 +77,7 @@ class Store:
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
-        """Within, all changes or none; a signal waits for its end."""
+        """All changes in the block are applied, or none; a signal waits for its end."""
         with uninterrupted(), self._storing(), self._lock:
             self._sqlite.execute("BEGIN IMMEDIATE")
             try:
@@ -89,9 +89,9 @@ class Store:
                 raise
 
     def check_writable(self) -> None:
-        """Write as much as a round will, so that what cannot be recorded is noticed before anything is asked.
+        """Write as much as a round will, to detect an unwritable disk before any query.
 
-        What was written is removed again; its room in the file stays, for the round that follows.
+        The written data is removed again; its space in the file stays, for the next round.
         """
         with self.transaction():
             self.keep("checked", "x" * ROOM_BYTES)
@@ -101,20 +101,20 @@ class Store:
     # -- single values
 
     def kept(self, name: str) -> str | None:
-        """A value; None where there is none."""
+        """A value; None if it does not exist."""
         rows = self._rows("SELECT value FROM kept WHERE name = ?", name)
         return str(rows[0][0]) if rows else None
 
     def keep(self, name: str, value: str) -> None:
-        """Keep a value."""
+        """Store a value."""
         self._rows("INSERT OR REPLACE INTO kept VALUES (?, ?)", name, value)
 
     def forget(self, name: str) -> None:
-        """Forget it."""
+        """Delete it."""
         self._rows("DELETE FROM kept WHERE name = ?", name)
 
     def forget_all(self, prefix: str) -> None:
-        """Forget all values whose names begin so."""
+        """Delete all values whose names begin with `prefix`."""
         self._rows("DELETE FROM kept WHERE substr(name, 1, length(?)) = ?", prefix, prefix)
 
     # -- counters, which never fall
@@ -136,7 +136,7 @@ class Store:
         return Spent(*rows[0]) if rows else Spent(0, 0)
 
     def spend(self, day: str, requests: int, tokens: int) -> None:
-        """Add to it; tokens that were reserved and not used are given back as a negative number."""
+        """Add to it; reserved but unused tokens are refunded as a negative number."""
         self._rows("INSERT OR IGNORE INTO days VALUES (?, 0, 0)", day)
         statement = "UPDATE days SET requests = requests + ?, tokens = MAX(0, tokens + ?) WHERE day = ?"
         self._rows(statement, requests, tokens, day)
@@ -144,26 +144,26 @@ class Store:
     # -- finished rounds
 
     def spool(self, run: str, body: str) -> None:
-        """Keep a finished round until history holds it."""
+        """Store a finished round until history holds it."""
         self._rows("INSERT OR IGNORE INTO spool SELECT ?, COALESCE(MAX(position), 0) + 1, ? FROM spool", run, body)
 
     def spooled(self) -> int:
-        """How many wait."""
+        """The number of waiting rounds."""
         return int(self._rows("SELECT COUNT(*) FROM spool")[0][0])
 
     def next_spooled(self) -> tuple[str, str] | None:
-        """The oldest that waits: run id and body."""
+        """The oldest waiting round: run id and body."""
         rows = self._rows("SELECT run, body FROM spool ORDER BY position LIMIT 1")
         return (str(rows[0][0]), str(rows[0][1])) if rows else None
 
     def unspool(self, run: str) -> None:
-        """History holds it."""
+        """Remove a round that history holds."""
         self._rows("DELETE FROM spool WHERE run = ?", run)
 
     # -- deliveries
 
     def post(self, delivery: Delivery) -> None:
-        """Keep a delivery until its receiver has taken it."""
+        """Store a delivery until its receiver has accepted it."""
         self._rows("INSERT OR IGNORE INTO outbox VALUES (?, ?, ?, ?, ?, ?, ?)", *delivery)
 
     def due(self, now: float) -> list[Delivery]:
@@ -172,15 +172,15 @@ class Store:
         return [Delivery(*row) for row in rows]
 
     def pending(self) -> int:
-        """How many deliveries no receiver has taken."""
+        """The number of deliveries not accepted yet."""
         return int(self._rows("SELECT COUNT(*) FROM outbox")[0][0])
 
     def delivered(self, one: Delivery) -> None:
-        """It was taken, or given up."""
+        """Remove a delivery that was accepted or given up."""
         self._rows("DELETE FROM outbox WHERE delivery = ? AND target = ?", one.delivery, one.target)
 
     def postpone(self, one: Delivery, due: float) -> None:
-        """It was not taken; try again then."""
+        """Schedule another attempt for a delivery that was not accepted."""
         statement = "UPDATE outbox SET attempts = attempts + 1, due = ? WHERE delivery = ? AND target = ?"
         self._rows(statement, due, one.delivery, one.target)
 

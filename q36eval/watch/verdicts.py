@@ -1,7 +1,7 @@
-"""A round as a run of history: its figures, its verdict by the policy, what was lost. Pure.
+"""A round as a run of history: its figures, its verdict by the policy, its losses. Pure.
 
-It goes by the branch `watch:DEPLOYMENT`, so that no round stands for a release of the branch that is served, and
-drift, listings and blessings of the two stay apart.
+Its branch is `watch:DEPLOYMENT`, so that no round counts as a release of the served branch, and drift, listings and
+blessings of the two stay separate.
 """
 
 import secrets
@@ -29,7 +29,7 @@ from q36eval.watch.incidents import (
 def begun(
     deployment: str, family: str, at: datetime, policy: Policy, suite: str, provenance: Mapping[str, Any]
 ) -> RunRecord:
-    """The record of a round that begins; it has its id, as history gives them, before anything is asked."""
+    """The record of a round that begins; its id, in history's form, exists before any query."""
     return RunRecord(
         id=f"{at:%Y%m%d-%H%M%S}-{secrets.token_hex(3)}",
         family=family,
@@ -45,7 +45,7 @@ def begun(
 
 
 def interrupted(run: RunRecord, at: datetime, why: str) -> WholeRun:
-    """A round that did not end: kept, and never resumed."""
+    """A round without an end: stored, and never resumed."""
     event = RunEvent(run_id=run.id, at=at, kind=EventKind.INTERRUPTED, message=why)
     run = run.model_copy(update={"state": RunState.INTERRUPTED, "finished": at})
     return WholeRun(run=run, measurements=(), items=(), about=About(events=(event,)))
@@ -60,7 +60,7 @@ def finished(
     events: Sequence[str],
     at: datetime,
 ) -> WholeRun:
-    """A round that ended, decided: the same evidence gives the same verdict whenever it is replayed."""
+    """A finished round, decided: the same evidence gives the same verdict in every replay."""
     circumstances = Circumstances(on=at.date())
     items = max((one.counts.total for one in measurements), default=0)
     state = StageState.MEASURED if measurements else StageState.NOT_EVALUATED
@@ -88,10 +88,10 @@ def finished(
 def figures(
     state: State, items: Sequence[Item], unmeasured: Mapping[str, str], calibrating: str | None
 ) -> tuple[list[Measurement], list[ProbeFailure]]:
-    """What a measured round shows, in that state after it, and why what is missing is missing.
+    """The figures of a measured round, in the state after it, and the reasons for missing ones.
 
-    `calibrating` says of a round that made the baseline that it did: it is held against nothing. Of the others, items
-    that nothing is held against do not count as measured.
+    `calibrating` marks a round that made the baseline: it is compared with nothing. In the others, items without a
+    baseline do not count as measured.
     """
     if calibrating is None:
         items = [item for item in items if is_watched(state, item)]
@@ -118,7 +118,7 @@ def figures(
         confirmed = state.phase is Phase.CONFIRMED and concerned
         if why is not None and not confirmed:
             missing.setdefault(why, []).append(name)
-        elif known or confirmed:  # what is confirmed stands, whatever this round shows
+        elif known or confirmed:  # a confirmed incident stays, whatever this round shows
             measured.append(metric_of(ProbeName.SERVED, "watch_incidents").counted(int(confirmed), counts, name))
     reasons = (f"{', '.join(names)}: {why}" for why, names in missing.items())
     return measured, [ProbeFailure(probe=ProbeName.SERVED, reason=reason, kind="skipped") for reason in reasons]
@@ -132,5 +132,5 @@ def sentence(deployment: str, event: Event) -> str:
 
 
 def _named(items: Sequence[Item]) -> str:
-    """Some of the lost ones, with their reasons."""
+    """Some of the lost items, with their reasons."""
     return "; ".join(f"{item.name}: {item.reason}"[:160] for item in items if item.lost)[:800]

@@ -1,8 +1,8 @@
-"""Events to receivers over HTTP: kept until they are taken, tried again with growing pauses, signed.
+"""Events sent to receivers over HTTP: stored until accepted, repeated with growing pauses, signed.
 
-At least once: a receiver that keeps the delivery's id (`webhook-id`) processes none twice. Headers and signature follow
-Standard Webhooks (https://www.standardwebhooks.com), whose libraries verify them. Addresses may be secrets themselves:
-only their host is ever named. Pauses are kept on disk, so that they survive a restart.
+At least once: a receiver that stores the delivery's id (`webhook-id`) processes none twice. Headers and signature
+follow Standard Webhooks (https://www.standardwebhooks.com), whose libraries verify them. Addresses may be secrets: only
+their host is ever displayed. Pauses are stored on disk, so that they survive a restart.
 """
 
 import base64
@@ -29,16 +29,16 @@ from q36eval.watch.verdicts import sentence
 Kind = Literal["json", "slack"]
 LEAST_SECRET_BYTES = 24
 SECRET, WEBHOOKS, SLACK = "Q36EVAL_WATCH_SECRET", "Q36EVAL_WATCH_WEBHOOKS", "Q36EVAL_WATCH_SLACK"
-"""Environment variables: the secret of the signature, and addresses of receivers, with blanks between."""
+"""Environment variables: the secret of the signature, and addresses of receivers, separated by blanks."""
 TIMEOUT_S = 10.0
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 5.0, 3600.0
 GIVEN_UP_S = 7 * 86400.0
-"""After so long a receiver that never took a delivery is not coming back for it."""
+"""The time after which an undelivered event is given up."""
 _NAMES = uuid.UUID("6f1f3d0a-7f4d-4f0c-9b57-3d8f0f5f9c11")
 
 
 class Receiver:
-    """One receiver: its address, and what it reads."""
+    """One receiver: its address, and its format."""
 
     def __init__(self, url: str, kind: Kind) -> None:
         parts = urlsplit(url)
@@ -56,7 +56,7 @@ def receivers(webhooks: Iterable[str], slack: Iterable[str]) -> list[Receiver]:
     """The receivers of a deployment's file and of the environment, each once.
 
     Raises:
-        UsageError: an address is none.
+        UsageError: an address is invalid.
     """
     generic = [*webhooks, *os.environ.get(WEBHOOKS, "").split()]
     chat = [*slack, *os.environ.get(SLACK, "").split()]
@@ -65,7 +65,7 @@ def receivers(webhooks: Iterable[str], slack: Iterable[str]) -> list[Receiver]:
 
 
 def payload(deployment: str, branch: str, begun: str, run: str, event: Event) -> dict[str, Any]:
-    """What the generic webhook says; `begun` tells this watch's events from those of a later baseline."""
+    """The content of the generic webhook; `begun` distinguishes this watch's events from those of a later baseline."""
     return {
         "id": str(uuid.uuid5(_NAMES, f"{deployment}/{begun}/{event.number}")),
         "event": event.kind.value,
@@ -81,7 +81,7 @@ def payload(deployment: str, branch: str, begun: str, run: str, event: Event) ->
 
 
 def post(store: Store, everyone: Sequence[Receiver], said: dict[str, Any], now: float) -> None:
-    """Keep one event for each receiver. Within the transaction of what it is about."""
+    """Store one event for each receiver. Within the transaction of its cause."""
     bodies = {"json": said, "slack": {"text": said["text"]}}
     for one in everyone:
         body = json.dumps(bodies[one.kind], sort_keys=True)
@@ -89,10 +89,10 @@ def post(store: Store, everyone: Sequence[Receiver], said: dict[str, Any], now: 
 
 
 def _signing(secret: str | None) -> Webhook | None:
-    """What signs with that secret.
+    """The signer with that secret.
 
     Raises:
-        UsageError: it is not base64, or shorter than Standard Webhooks asks for.
+        UsageError: it is not base64, or shorter than Standard Webhooks requires.
     """
     if secret is None:
         return None
@@ -109,7 +109,7 @@ def _signing(secret: str | None) -> Webhook | None:
 
 
 class Courier:
-    """Takes what is due to its receivers. Its own time is the machine's, whatever clock the watch lives by."""
+    """Delivers due events to their receivers. It uses the machine's clock, whatever clock the watch uses."""
 
     def __init__(
         self, store: Store, everyone: Sequence[Receiver], log: Callable[[str], None], secret: str | None = None
@@ -124,14 +124,14 @@ class Courier:
         self._http.close()
 
     def deliver(self, now: float | None = None) -> int:
-        """Try everything that is due once; how many were taken.
+        """Try every due event once; returns the number accepted.
 
         Raises:
-            StorageError: what became of them cannot be kept; they are tried again.
+            StorageError: the result cannot be stored; the events are tried again.
         """
         taken, bad = 0, set[str]()
         for one in self._store.due(time.time() if now is None else now):
-            # who did not take one keeps nobody else waiting for the next
+            # a receiver that refuses one event does not delay others
             problem = "its receiver did not take the one before" if one.target in bad else self._sent(one)
             bad |= {one.target} if problem is not None else set()
             moment = time.time() if now is None else now
@@ -150,7 +150,7 @@ class Courier:
         return taken
 
     def _sent(self, one: Delivery) -> str | None:
-        """Send it; why it was not taken."""
+        """Send it; returns the reason if it was not accepted."""
         receiver = self._everyone.get(one.target)
         if receiver is None:
             return "no receiver of that address is configured any more"
@@ -161,12 +161,12 @@ class Courier:
             headers["webhook-signature"] = self._signing.sign(one.delivery, at, one.body)
 
         def status() -> int:
-            """Of the answer; its body is not read."""
+            """The status of the answer; its body is not read."""
             with self._http.stream("POST", receiver.url, content=one.body.encode(), headers=headers) as answer:
                 return answer.status_code
 
         try:
             answered = within(TIMEOUT_S, status)
         except (httpx.HTTPError, httpx.InvalidURL, TimeoutError) as error:
-            return f"{receiver.host}: {type(error).__name__}"  # its text may hold the address
+            return f"{receiver.host}: {type(error).__name__}"  # its text may contain the address
         return f"{receiver.host} answers with status {answered}" if answered >= 300 else None
