@@ -39,14 +39,14 @@ def test_list_says_where_each_canary_runs(capsys: Any) -> None:
     rows = {row["id"]: row for row in json.loads(capsys.readouterr().out)}
     assert len(rows) == len(list(SPECS_FOLDER.glob("*.yaml")))
     assert rows["discount-compare"]["kind"] == "family"
-    assert rows["discount-compare"]["n"] == "30"
+    assert rows["discount-compare"]["n"] == "20"
     assert rows["discount-compare-must-pass"]["kind"] == "required"
     assert all(row["why"] and row["lanes"] and row["where"] for row in rows.values())
     assert run("canaries", "list", "--suite", "release", "--json") == 0
     rows = {row["id"]: row for row in json.loads(capsys.readouterr().out)}
     assert rows["discount-compare"]["n"] == "100"
     assert run("canaries", "list", "--suite", "sandbox") == 0
-    assert "enum-order · family · structured · n = 60 · everywhere" in capsys.readouterr().out
+    assert "enum-order · family · structured · n = 40 · everywhere" in capsys.readouterr().out
 
 
 def test_show_has_the_prompts_and_what_is_decisive(capsys: Any) -> None:

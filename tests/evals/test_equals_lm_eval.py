@@ -28,7 +28,7 @@ FILES = {
     "short_answers_dev/chemical_symbols.jsonl": 2,
     "short_answers_dev/czech_rivers.jsonl": 2,
     "ruler/vt.jsonl": 2,
-    "ruler/niah_multikey_2.jsonl": 2,
+    "ruler/niah_single_2.jsonl": 2,
     "perplexity/czech.jsonl": 10,
 }
 MAX_LENGTH = 320

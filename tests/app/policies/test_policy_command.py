@@ -57,7 +57,7 @@ def test_check_names_every_problem_and_exits_2(tmp_path: Path) -> None:
     assert (done.returncode, found["sound"]) == (2, False)
     problems = "\n".join(found["problems"])
     assert "kl-slovak: the texts of sandbox give no kl_divergence of 'slovak'" in problems
-    assert "too-tight: its margin of 0.001 cannot be shown by the 780 items of all" in problems
+    assert "too-tight: its margin of 0.001 cannot be shown by the 520 items of all" in problems
     assert "required-freeform: it requires 30 scored, and sandbox has 10 of freeform" in problems
     assert len(found["problems"]) == 3
 
