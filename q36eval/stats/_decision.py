@@ -24,11 +24,9 @@ def resolved_early(test: PValues, confidence: float, alpha: float, criteria: int
     of the tier that are not counts. The answer is the gate's verdict on the same evidence:
 
     - "pass" is the gate's own comparison, `p_pass <= 1 - confidence`. The gate also requires that FAIL is not shown,
-    which
-      always holds: a test never contradicts the plain mean, so one of `p_pass` and `p_fail` is always 1.
+      which always holds: a test never contradicts the plain mean, so one of `p_pass` and `p_fail` is always 1.
     - "fail" is Bonferroni's `criteria * p_fail <= alpha`, whatever the others show: Holm's adjusted p-value is the
-    maximum
-      of (criteria - rank) * p over this p and smaller ones, at most `criteria * p_fail`.
+      maximum of (criteria - rank) * p over this p and smaller ones, at most `criteria * p_fail`.
 
     No earlier look is remembered: while one criterion waits for another over the same items, its evidence grows and is
     tested again. So items are evaluated until the same look resolves all criteria over them. The gate's other
