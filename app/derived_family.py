@@ -51,8 +51,8 @@ def derive_family(folder: Path, paths: Paths, name: str = "", repository: str | 
     Args:
         folder: the reference's checkpoint folder or GGUF.
         paths: where declared families are.
-        name: its name; by default that of its repository or folder. repository: its repository, if it came from the
-            Hub.
+        name: its name; by default that of its repository or folder.
+        repository: its repository, if it came from the Hub.
 
     Raises:
         EngineError: the process that renders chat templates was ended by something else.

@@ -3,8 +3,8 @@
 The path of a prompt, one file after the other:
 
     specs/*.yaml → specification (what a canary is) → cases (its single questions) → probe (what is asked of an engine)
-        → answers (one answer judged, by checks/) and margins (by how much it was decided) → outcomes and paired (what
-        both sides' answers say) → must_pass and summary (measurements)
+    → answers (one answer judged, by checks/) and margins (by how much it was decided) → outcomes and paired (what both
+    sides' answers say) → must_pass and summary (measurements)
 
 `generators/` draws the questions of families, and training data draws from them too.
 

@@ -201,11 +201,13 @@ class LoadedSuite:
 
     Attributes:
         suite: the suite as written.
-        groups: the evaluated groups: those that run programs only if that is allowed. skipped: a sentence for every
-            group that is not. data: the frozen folder. manifest: of that folder. sha256: content hash of the
-            evaluation: the suite, its task files, its data, and lm-eval's version. freeze_command: the command that
-            freezes its data, for messages. cut_for: hash of the tokenizer for which its documents were cut to length,
-            if they were.
+        groups: the evaluated groups: those that run programs only if that is allowed.
+        skipped: a sentence for every group that is not evaluated.
+        data: the frozen folder.
+        manifest: the manifest of that folder.
+        sha256: content hash of the evaluation: the suite, its task files, its data, and lm-eval's version.
+        freeze_command: the command that freezes its data, for messages.
+        cut_for: hash of the tokenizer for which its documents were cut to length, if they were.
     """
 
     def __init__(self, path: Path, data: Path | None = None) -> None:

@@ -33,8 +33,8 @@ def load_corpus(folder: Path, listed: Mapping[str, str] | None = None) -> list[C
     """Read every `*.jsonl` of `folder`; lines hold `id`, `slice` and `text`. `listed` are the hashes of its files.
 
     Raises:
-        ChangedError: a file's hash differs from the listed one, or the file is not listed. UsageError: the folder is
-            missing, has no document, has a malformed line (named), or two documents of equal content.
+        ChangedError: a file's hash differs from the listed one, or the file is not listed.
+        UsageError: the folder is missing, has no document, a malformed line (named), or two documents of equal content.
     """
     paths = sorted(folder.glob("*.jsonl"))
     if not paths:
@@ -174,8 +174,8 @@ def read_text(path: Path, sha256: str | None = None) -> str:
     """A file's text, without a byte order mark.
 
     Raises:
-        ChangedError: its hash is not `sha256`. UsageError: the file is missing, unreadable, or not UTF-8, with the
-            offset of the first wrong byte.
+        ChangedError: its hash is not `sha256`.
+        UsageError: the file is missing, unreadable, or not UTF-8, with the offset of the first wrong byte.
     """
     try:
         return read_listed(path, sha256).decode("utf-8").removeprefix("\ufeff")

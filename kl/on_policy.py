@@ -173,8 +173,8 @@ def sample_answers(
     An empty answer for which the engine reports no end-of-turn token has nothing to score and is left out.
 
     Raises:
-        EngineError: a prompt failed twice, or the chat template does not render it. UsageError: the template cannot be
-            rendered.
+        EngineError: a prompt failed twice, or the chat template does not render it.
+        UsageError: the template cannot be rendered.
     """
     try:
         requests = {prompt.content: _request(prompt, settings, engine.tokenizer) for prompt in prompts}

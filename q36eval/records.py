@@ -425,8 +425,8 @@ class ItemOutcome(Record):
 
 
 class ProbeFailure(Record):
-    """A probe without figures. `crashed`: the engine or the probe failed; `skipped`: it was not to run; `unmeasurable`:
-    the engine lacks a needed ability; `unsuited`: the reference cannot be evaluated on it."""
+    """A probe without figures. `crashed`: the engine or the probe failed; `skipped`: it was not to run;
+    `unmeasurable`: the engine lacks a needed ability; `unsuited`: the reference cannot be evaluated on it."""
 
     probe: ProbeName
     reason: str

@@ -86,7 +86,9 @@ def freeze_first(
     Args:
         suite: as `--suite` names it.
         tokenizer: a checkpoint folder.
-        context: the maximum of tokens that its model reads. probes: the probes to measure. paths: where frozen data is.
+        context: the maximum of tokens that its model reads.
+        probes: the probes to measure.
+        paths: the folders of frozen data.
         problems: what is in the gate's way. Where anything else is, nothing is frozen.
 
     Raises:

@@ -1,6 +1,7 @@
 """Checks: pure functions of (text, expected, offered tools) that return an answer's faults and their positions.
 
-| file | content | |---|---|
+| file | content |
+|---|---|
 | `base` | `Check`, `Failure`, `Decision`, and the display of texts in messages |
 | `text`, `patterns` | the checks of exact text and code; a regular expression with a limit of time |
 | `json_values`, `json_schema`, `json_answer` | strict JSON and its comparison by type; JSON Schema; the JSON checks |
@@ -49,19 +50,20 @@ from q36eval.canaries.checks.tool_parser import (
 from q36eval.canaries.checks.value import price_line, value
 
 CHECKS_VERSION = 6
-"""Part of the suite's hash: raised with every change by which some text is judged differently; each version's change:
+"""Part of the suite's hash: raised with every change by which some text is judged differently.
 
 Captures of another version belong to other questions, and are made again. A change of code alone is not such a change:
 `tests/canaries/test_checks_version.py` judges every labelled answer again, and fails if the outcome, the codes, the
-places or the decisions change and the version does not.
+places or the decisions change and the version does not. The changes by version:
 
 1. The checks of 2026-11-21.
-2. A right answer's decisions are recorded (their positions, and the wrong alternatives). 3. References of a schema are
-checked, patterns are bounded, and more wordings that decide for a shop are read. 4. A third outcome, unreadable; price
-comparisons are read claim by claim; what prose around JSON and calls claims. 5. Price comparisons are judged by each
-shop's final price and by the conclusion, as last stated;
-   a mark of reasoning is wrong in any answer where thinking is off; lingua tells the language of sentences without
-   function words; a town is mentioned by its adjective too, and by no other word that begins as it does.
+2. A right answer's decisions are recorded (their positions, and the wrong alternatives).
+3. References of a schema are checked, patterns are bounded, and more wordings that decide for a shop are read.
+4. A third outcome, unreadable; price comparisons are read claim by claim; so are the claims of prose around JSON and
+   calls.
+5. Price comparisons are judged by each shop's final price and by the conclusion, as last stated; a mark of reasoning is
+   wrong in any answer if thinking is off; lingua detects the language of sentences without function words; a town is
+   also mentioned by its adjective, and by no other word with the same beginning.
 6. In price comparisons, a later correction or hedge is not passed over, a last sentence about a shop that is not
    understood is unreadable, and a final price that is swapped when stated again is wrong.
 """
@@ -95,8 +97,8 @@ def run_checks(text: str, names: Sequence[str], expected: dict[str, Any], tools:
     """All failures of `text` under the named checks; `outcome_of` gives the outcome; without any it is right.
 
     Raises:
-        KeyError: an unknown check. pydantic.ValidationError: `expected` lacks what a check needs. Never because of
-            `text`.
+        KeyError: an unknown check.
+        pydantic.ValidationError: `expected` lacks a value that a check needs. Never because of `text`.
         NotJudgedError: a pattern timed out on `text`, so that it is not judged.
     """
     return [failure for name in names for failure in CHECKS[name](text, expected, tools)]
@@ -108,8 +110,8 @@ def decisions(text: str, names: Sequence[str], expected: dict[str, Any], tools: 
     A check that `text` fails gives none.
 
     Raises:
-        KeyError: an unknown check. pydantic.ValidationError: `expected` lacks what a check needs. Never because of
-            `text`.
+        KeyError: an unknown check.
+        pydantic.ValidationError: `expected` lacks a value that a check needs. Never because of `text`.
         NotJudgedError: a check timed out.
     """
     made = [decision for name in names for decision in CHECKS[name].decisions(text, expected, tools)]

@@ -31,13 +31,16 @@ from q36eval.canaries.checks.prose import (
 class Style(BaseModel):
     """The required form; None means no requirement.
 
-    bullets: exactly so many bullet points on the outermost level; nested ones make it unreadable. bullet: the marks
-    they may have, `any` (`-`, `*`, `•`) or `dash` (`-`, `–`, `—`, with a space after it or without). first_word: the
-    first word, case and all; emphasis and quotes before it are ignored. colon: one follows the first word, emphasis and
-    quotes aside. language: every sentence is in it (`canaries.checks.language` states the rule). max_words: no more
-    words than this. sentences: exactly so many. contains: required words or phrases, in exactly this form. lacks:
-    forbidden words, in any letter case. Both are whole words. mentions: required names, declined or, for a town, as its
-    adjective.
+    bullets: the exact number of bullet points on the outermost level; nested ones make it unreadable.
+    bullet: the allowed marks, `any` (`-`, `*`, `•`) or `dash` (`-`, `–`, `—`, with a space after it or without).
+    first_word: the first word, case-sensitive; emphasis and quotes before it are ignored.
+    colon: one follows the first word, emphasis and quotes aside.
+    language: the language of every sentence (`canaries.checks.language` states the rule).
+    max_words: the maximum number of words.
+    sentences: the exact number of sentences.
+    contains: required words or phrases, in exactly this form.
+    lacks: forbidden words, in any letter case. Like `contains`, they match whole words.
+    mentions: required names, declined or, for a town, as its adjective.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)

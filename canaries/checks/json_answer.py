@@ -30,8 +30,8 @@ _MAX_SCANNED = 50_000_000
 
 
 class ExpectedJSON(Expected):
-    """`object`: the right value, an object or an array. `schema`: the JSON Schema of the prompt, if any. `fence`:
-    whether a code fence is allowed, if the prompt does not require bare JSON.
+    """`object`: the right value, an object or an array. `schema`: the JSON Schema of the prompt, if any.
+    `fence`: whether a code fence is allowed, if the prompt does not require bare JSON.
     """
 
     model_config = ConfigDict(frozen=True, extra="ignore", strict=True, populate_by_name=True)

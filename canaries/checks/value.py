@@ -14,8 +14,8 @@ _NUMBER = re.compile(r"(?<![\w.])[-−]?\d+(?:,\d{3})*(?:\.\d+)?(?![\w])")
 
 
 class ExpectedValue(Expected):
-    """`value`: the right value. `others`: wrong values from the prompt; the first one named counts. `number`: the value
-    is a number, and the last one named counts."""
+    """`value`: the right value. `others`: wrong values from the prompt; the first one named counts.
+    `number`: the value is a number, and the last one named counts."""
 
     value: str
     others: list[str] = Field(default_factory=list)

@@ -1,6 +1,7 @@
 """Seeded generators of canary examples: each maps a `random.Random` to one conversation and its one right answer.
 
-| file | content | |---|---|
+| file | content |
+|---|---|
 | `discount` | price comparisons in Czech |
 | `json_objects` | extraction into JSON, types that are easily lost, JSON in prose |
 | `tools`, `tool_calls` | the offered tools; requests for one, or for none |
@@ -16,8 +17,8 @@ weights: it must not change.
 Further parameters of a generator, all with defaults, are its settings, which a specification may choose.
 
 To add a family: write a generator in the file nearest by subject, whose `ChatExample` has under `expected` the values
-for its checks, with its words in `words.yaml`; list it in `GENERATORS`, and add `specs/NAME.yaml` with `family:
-{generator: …, seed: …}`.
+for its checks, with its words in `words.yaml`; list it in `GENERATORS`, and add `specs/NAME.yaml` with
+`family: {generator: …, seed: …}`.
 """
 
 from collections.abc import Callable

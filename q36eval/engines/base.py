@@ -422,8 +422,8 @@ class Engine(ABC):
 
         Raises:
             UsageError: no such folder, an option's value, or a format that is not decoded.
-            CorruptCheckpointError: the checkpoint contradicts its description. EngineError: it could not be opened
-                (memory, a server that does not answer).
+            CorruptCheckpointError: the checkpoint contradicts its description.
+            EngineError: it could not be opened (memory, a server that does not answer).
         """
         raise NotImplementedError(f"{cls.__name__} is not opened by its settings")
 

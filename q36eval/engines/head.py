@@ -108,7 +108,8 @@ def stored_head(folder: Path) -> OutputHead:
     """The head of a plain BF16, FP16 or FP32 checkpoint; the caller compares its hash.
 
     Raises:
-        UsageError: it stores none, or a quantized one. CorruptCheckpointError: see `open_checkpoint`.
+        UsageError: it stores none, or a quantized one.
+        CorruptCheckpointError: see `open_checkpoint`.
     """
     checkpoint = open_checkpoint(folder)
     name = Architecture.of(checkpoint).outline.head

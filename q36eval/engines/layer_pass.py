@@ -84,8 +84,8 @@ class LayerPass:
         """Compute all layers, or those missing from a saved pass.
 
         Raises:
-            CorruptCheckpointError: a layer's weights cannot be decoded. ChangedError, EngineError: a file cannot be
-                read, or has changed.
+            CorruptCheckpointError: a layer's weights cannot be decoded.
+            ChangedError, EngineError: a file cannot be read, or has changed.
         """
         first = self._recall()
         if first == 0:

@@ -43,7 +43,8 @@ def open_engine(settings: EngineSettings | Path) -> Engine:
 
     Raises:
         UsageError: an unknown kind, an option that this kind does not support, or an invalid value.
-        CorruptCheckpointError: the checkpoint contradicts its description. EngineError: the engine could not be opened.
+        CorruptCheckpointError: the checkpoint contradicts its description.
+        EngineError: the engine could not be opened.
     """
     settings = EngineSettings(settings) if isinstance(settings, Path) else settings
     return _opened_by(settings).load(settings)

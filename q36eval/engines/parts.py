@@ -35,8 +35,8 @@ def parts_of(engine: Engine) -> list[Part]:
     """Every module that holds weights, each exactly once, in the order of computation.
 
     Raises:
-        EngineError: the engine's model is in another process. ValueError: a parameter belongs to none of them, so the
-            attribution would be incomplete.
+        EngineError: the engine's model is in another process.
+        ValueError: a parameter belongs to none of them, so the attribution would be incomplete.
     """
     model = engine.model
     layers = layers_name(model)

@@ -53,8 +53,9 @@ def decide(
     enough. A missing measurement never passes. Exit code: 1 for a proven FAIL; 4 if the engine or a crashed probe
     prevented the measurement of a blocking criterion; else 3. A margin below the noise floor proves nothing: the gate
     refuses it before the branch is measured, and a stored run with one gets INCONCLUSIVE for that criterion. Non-finite
-    tokens and a damaged checkpoint fail every lane, whether or not the policy has criteria for them. The answers of a
-    nondeterministic engine are not judged: that is a fault of the engine, not of the branch.
+    tokens and a damaged checkpoint fail every lane, whether or not the policy has criteria for them. Answers of an
+    engine that changed more of them than its own nondeterminism explains are not judged: that is the engine's fault,
+    not the branch's.
 
     A waiver in force on the day `on` sets aside a FAIL or INCONCLUSIVE criterion. A release manager wants to see the
     finding, who excused it and until when, and wants the pipeline to continue. So the criterion keeps its verdict and

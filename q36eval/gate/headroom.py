@@ -35,7 +35,7 @@ def to_turn(result: CriterionResult, verdict: CriterionVerdict) -> float | None:
         distance = interval.lower - limit
     else:
         distance = interval.upper - limit
-    # bounds come from bisection or a ladder of levels, p-values do not: the two may disagree by one step
+    # bounds come from bisection or a ladder of thresholds, p-values do not: the two may disagree by one step
     return max(0.0, distance) if math.isfinite(distance) else None
 
 

@@ -35,13 +35,13 @@ RULES = (
 
 
 def drifts(measurements: Iterable[Measurement]) -> tuple[Measurement, ...]:
-    """The counts that show an engine which is not deterministic or no longer answers."""
+    """The counts of an engine that changed or failed more answers than its own nondeterminism explains."""
     censuses = {m.key: m for m in measurements if m.metric == ENGINE_DRIFT}
     return tuple(m for _, m in sorted(censuses.items()) if not m.value + m.counts.errored <= (m.reference_value or 0.0))
 
 
 def believed(result: CriterionResult, drifted: Sequence[Measurement]) -> CriterionResult:
-    """The result; NOT_MEASURED if it depends on the answers of a nondeterministic engine."""
+    """The result; NOT_MEASURED if it depends on an engine that changed more answers than nondeterminism explains."""
     if not drifted or result.probe is ProbeName.WEIGHTS:
         return result
     update = {

@@ -86,7 +86,7 @@ def _compared(
 ) -> CriterionResult:
     """All items together and, if the policy asks for it, `each_family` that the reference can do.
 
-    Each of the two tests uses half the error rate, divided among the families (Bonferroni).
+    Each of the two tests uses half the error rate; the families divide theirs (Bonferroni).
     """
     result, clusters = _together(criterion, measurement, described, floor, able), measurement.clusters
     if not criterion.each_family or able is None or result.loss is None or clusters is None or not clusters.families:
@@ -174,8 +174,8 @@ def _because(result: CriterionResult, reason: Reason, **update: object) -> Crite
 
 
 def _why_untrusted(criterion: Criterion, measurement: Measurement, test: MarginTest) -> Reason | None:
-    """Why this evidence cannot pass: too few clusters for a share, or a tail for which no bound is trustworthy. FAIL
-    stays possible."""
+    """Why this evidence cannot pass: too few clusters for a share, or a heavy tail with a bound within 15 % of the
+    margin. FAIL stays possible."""
     if criterion.margin.kind == "max_share":
         return _too_few_for_share(criterion, measurement, test)
     if test.p_pass > 1.0 - criterion.confidence:

@@ -99,8 +99,7 @@ def accepted_figure(margin: Margin, schemes: Schemes) -> SchemeFigure | None:
     """The figure for a checkpoint with these schemes; None if the margin has none for them.
 
     An exact match of the mixture comes first; else the strictest figure of its parts, or of a coarser scheme than one
-    of them: 8-bit weights may lose no more than 4-bit ones. An unquantized checkpoint may lose nothing; for an unknown
-    scheme the strictest figure applies.
+    of them: 8-bit weights may lose no more than 4-bit ones. Unquantized or unknown: the strictest figure.
     """
     for figure in margin.schemes:
         if parts_of(figure.scheme) == schemes:

@@ -46,8 +46,9 @@ UNMEASURED = (CriterionVerdict.NOT_MEASURED, CriterionVerdict.NOT_JUDGED)
 class Waiver(Record):
     """A reviewer's written exception, in force up to and including `expires`.
 
-    It excuses its whole scope: a criterion by its id, every criterion over a slice, or in these only the effect of one
-    canary (by its id; a family's id includes its fixed twin `ID-must-pass`, the twin's id only the twin).
+    It excuses only what matches every field that is set: a criterion by its id, criteria over a slice, and in these
+    only the effect of one canary (by its id; a family's id includes its fixed twin `ID-must-pass`, the twin's id only
+    the twin).
     """
 
     owner: str = Field(min_length=1)

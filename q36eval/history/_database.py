@@ -92,7 +92,11 @@ class Connected:
             ) from error
 
     def give_back_room(self) -> None:
-        """Shrink an SQLite file to its content; a server does so automatically."""
+        """Shrink an SQLite file to its content; a server does so automatically.
+
+        Raises:
+            StorageError: another process uses it, or the disk has no space for a copy; the file keeps its size.
+        """
         if self._engine.dialect.name != "sqlite":
             return
         raw = self._engine.raw_connection()

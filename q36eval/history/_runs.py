@@ -159,7 +159,11 @@ class Runs(Connected):
         return RunProgress.model_validate(dict(rows[0]._mapping)) if rows else None
 
     def add_event(self, run_id: str, kind: EventKind | str, message: str, at: datetime | None = None) -> None:
-        """Record an event of a run, now or `at` a known moment."""
+        """Record an event of a run, now or `at` a known moment.
+
+        Raises:
+            ValueError: the kind does not exist.
+        """
         row = {
             "run_id": run_id,
             "at": timestamp(at or datetime.now(UTC)),

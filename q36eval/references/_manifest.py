@@ -108,6 +108,9 @@ def load_manifest(folder: Path) -> Manifest | None:
     """The manifest of the capture in `folder`; None if unfinished.
 
     Every file must exist with its size; its content is checked when it is read, or by `damage`.
+
+    Raises:
+        UsageError: the manifest is damaged, names a file outside its folder, or a file is missing or truncated.
     """
     manifest = _read(folder / MANIFEST_FILE)
     if manifest is None:

@@ -153,7 +153,8 @@ class Pack:
         )
 
     def check_suite(self, probe: ProbeName, suite: Mapping[str, str]) -> None:
-        """Refuse a suite if no capture of that probe has the same parts; captures without recorded parts do not count.
+        """Refuse a suite if no capture of that probe has the same parts; nothing is refused if any capture recorded
+        no parts.
 
         Raises:
             UsageError: names the differences in the most similar capture, both values, and the options.

@@ -15,6 +15,6 @@ The order of a run, and the module of each step:
 6. `progress` reports progress; `drift` reads the branch's current state.
 
 Next to gates: `workload` and `memory_report` (the planned computation, `--plan`), `attribution` (the tensors that cause
-the loss) and `corpora` (freezing texts). `run` may import the core and the three probes; `app` imports `run`, nothing
-here imports `app`.
+the loss) and `corpora` (freezing texts).
+`run` may import the core and the three probes; `app` imports `run`, nothing here imports `app`.
 """

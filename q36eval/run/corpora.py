@@ -27,7 +27,8 @@ def freeze_corpus(suite: str, tokenizer: Path, target: Path, notify: Notify = la
     Deterministic for the same plan, datasets and chat template; a failed freezing leaves no files.
 
     Raises:
-        UsageError: a dataset is unavailable, the checkpoint has no chat template, or `target` is not empty.
+        UsageError: a dataset is unavailable, the checkpoint has no chat template, or `target` holds anything but an
+            older freezing.
     """
     plan = plan_of(suite)
     if plan is None:

@@ -62,8 +62,8 @@ def material_of(
     """Documents, answers and windows; the reference answers now if `kept_in` does not hold its answers yet.
 
     Raises:
-        UsageError: the context leaves nothing to score after the overlap, or the answers are unusable. EngineError: the
-            reference could not answer.
+        UsageError: the context leaves nothing to score after the overlap, or the answers are unusable.
+        EngineError: the reference could not answer.
     """
     config, documents = corpus
     context, overlap = context_and_overlap(config, family_context)

@@ -41,7 +41,7 @@ MAYBE_ONE = "neither tells whether these are two servers"
 
 
 LEAST_DRAFTED = 16
-"""Draft tokens; their number depends on 30 prompts."""
+"""Draft tokens that the criterion needs (`min_scored`), in addition to 30 prompts."""
 
 
 @dataclass(frozen=True)

@@ -50,8 +50,8 @@ def tell_apart(plan: Plan, progress: Progress) -> Told:
     one. One model at a time is loaded and its states are kept; its head is read when a divergence needs it.
 
     Raises:
-        UsageError: a checkpoint cannot be used, or the budget is too small. CorruptCheckpointError, EngineError: the
-            branch cannot be loaded, or a text cannot be scored.
+        UsageError: a checkpoint cannot be used, or the budget is too small.
+        CorruptCheckpointError, EngineError: the branch cannot be loaded, or a text cannot be scored.
         ChangedError: a checkpoint changed meanwhile.
     """
     with opened_once() as folders:

@@ -137,7 +137,7 @@ def told_apart(endpoint: Endpoint, items: list[Compared]) -> list[Compared]:
 
 
 def cache_hit(endpoint: Endpoint, prompts: Prompts, plan: Plan) -> Found:
-    """Each prompt cold, cached, and once more as a baseline: cold if a salt allows it, else cached again.
+    """Each prompt cold, cached, and once more as the floor: cold if a salt allows it, else cached again.
 
     A prompt that was never sent but is found received another prompt's cache: that is a difference, whatever the
     answers.

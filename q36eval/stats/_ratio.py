@@ -44,7 +44,7 @@ class RatioInference:
 
     @property
     def ratio(self) -> float:
-        """NaN if the reference's mean is not positive or nearly zero, or if nothing was scored."""
+        """NaN if the reference's mean is nearly zero or not positive, or if nothing was scored."""
         branch, reference = float(self.branch.sum()), float(self.reference.sum())
         return branch / reference if reference > abs(branch) / FARTHEST else float("nan")
 

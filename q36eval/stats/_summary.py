@@ -18,11 +18,11 @@ def summarize(
 ) -> tuple[float, float | None, float, Interval]:
     """`(value, reference_value, effect, effect_interval)` of a measurement, as `records.Measurement` defines them.
 
-    Values are NaN if nothing was scored or a value is not finite. Each bound of the interval holds one-sided at `(1 +
-    level) / 2`: by betting when `clusters.bounds` are finite, by a clustered bootstrap-t otherwise (infinite bounds
-    with fewer than 8 clusters or any errored unit); that of `paired_proportions` is exact. Errored units widen the
-    interval of a bounded value. The value of a quantile is the smallest threshold of its tail exceeded by at most that
-    share of the units.
+    Values are NaN if nothing was scored or a value is not finite. Each bound of the interval holds one-sided at
+    `(1 + level) / 2`: by betting when `clusters.bounds` are finite, by a clustered bootstrap-t otherwise (infinite
+    bounds with fewer than 8 clusters or any errored unit); that of `paired_proportions` is exact. Errored units widen
+    the interval of a bounded value. The value of a quantile is the smallest threshold of its tail exceeded by at most
+    that share of the units.
 
     Raises:
         ValueError: a paired value without a reference, a quantile without its tail, or `derived`, which does not

@@ -1,5 +1,6 @@
-"""The content of `/metrics`: one snapshot of a watch, as families of samples with few labels. Needs
-`prometheus_client`.
+"""The content of `/metrics`: one snapshot of a watch, as families of samples with few labels.
+
+Names, types and labels are a contract with rules and dashboards: docs/watch.md lists all. Needs `prometheus_client`.
 """
 
 import math

@@ -34,7 +34,8 @@ def server_of(client: Client, served_model: str | None) -> Server:
     """The server behind a client, and the model of that name; the only one if none is named.
 
     Raises:
-        UsageError: the model does not exist, or several do and none is named. EngineError: it does not answer.
+        UsageError: the model does not exist, or several do and none is named.
+        EngineError: it does not answer.
     """
     base, root = client.address.base, client.address.root
     try:

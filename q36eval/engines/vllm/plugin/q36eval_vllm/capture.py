@@ -142,7 +142,7 @@ class HiddenStates:
 
         Returns:
             `width`, `dtype`, and `prompts`: by a prompt's hash its first row and the number of its rows. A prompt with
-                a missing position is left out. Empty for a worker that is not the first.
+            a missing position is left out. Empty for a worker that is not the first.
 
         Raises:
             RuntimeError: not all of them are in the file.

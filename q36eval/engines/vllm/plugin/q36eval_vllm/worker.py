@@ -2,11 +2,11 @@
 
     python -m q36eval_vllm.worker FD STATES
 
-FD is an open stream socket; the parent holds the other end. Each message is one line of JSON. The parent's: `{"do":
-"open" | "score" | "generate", …}`; the answer to each is one line, with `error` (and `fatal`, if nothing more can be
-answered) in place of results. Hidden states are transferred in files of the folder STATES, which the parent empties.
-When the parent's end is closed, the program ends; if the parent was killed, the program removes the files, which may be
-in memory.
+FD is an open stream socket; the parent holds the other end. Each message is one line of JSON. The parent's:
+`{"do": "open" | "score" | "generate", …}`; the answer to each is one line, with `error` (and `fatal`, if nothing more
+can be answered) in place of results. Hidden states are transferred in files of the folder STATES, which the parent
+empties. When the parent's end is closed, the program ends; if the parent was killed, the program removes the files,
+which may be in memory.
 """
 
 import json
