@@ -33,7 +33,7 @@ RULER_ITEMS = {256: 36, 512: 22, 1024: 8, 2048: 4}
 """Items per kind at each length, together 520; fewer of the long ones, which cost the most tokens. They suffice for a
 branch without loss that flips 6 % of them. With more items the earlier ones stay the same."""
 RULER_MOST = dict.fromkeys(("niah_multikey_1", "niah_multikey_2", "niah_multikey_3"), 0) | {"qa": 256, "vt": 1024}
-"""The longest text of a kind of which the reference solves half: it finds no needle by its key."""
+"""The longest text of a kind that the reference can read: it finds no needle by its key."""
 PERPLEXITY_SLICES = ("czech", "english")
 PERPLEXITY_DOCUMENTS = 24
 PERPLEXITY_TOKENS = (80, 230)
