@@ -25,7 +25,7 @@ FEW, MANY, STANDARD_DRAWS = 60, 200, 20
 `STANDARD_DRAWS` of every family of the set `standard` take a model of 135 million parameters minutes on a CPU."""
 
 DRAWS = {"release": MANY, "extended": MANY, "sandbox": 40}
-"""By suite, where it is not `FEW`. With the sandbox's 40, 2 % fewer branches without loss pass than with 60."""
+"""By suite, where it is not `FEW`. With the sandbox's 40, up to 2 % fewer branches without loss pass than with 60."""
 
 STANDARD = "standard"
 """The set of canaries in English for any model; a suite file names it under `canaries`."""
