@@ -18,7 +18,7 @@ from q36eval.engines.openai.endpoint import (
     RefusedError,
     fresh_salt,
 )
-from q36eval.served.comparison import Compared, difference
+from q36eval.served.comparison import NEAR_TIE_NATS, NOISY_NATS, Compared, difference
 from q36eval.served.declared_server import Plan
 from q36eval.served.prompts import Prompt, Prompts
 
@@ -32,6 +32,8 @@ BEGUN_ALIKE = 1 / 16
 """The maximum cached share of a prompt sent cold if all prompts have a common beginning, such as a template's."""
 OVERFILL = 1.2
 """Tokens sent to fill the cache, relative to its capacity."""
+COPIES, COPIED = 8, 4
+"""The copies of a prompt that are sent together, and one prompt in how many is copied."""
 SAMPLED_SHARE = 3
 """In the mixed load one request in this many is sampled, and one in this many streamed."""
 LOAD_SHARE = 0.9
@@ -107,7 +109,7 @@ def _if_cold(answer: "Continuation | str", most: int = 0) -> "Continuation | str
 
 
 def compared(
-    prompts: Sequence[Prompt], changed: tuple[Answers, Answers], repeated: tuple[Answers, Answers]
+    prompts: Sequence[Prompt], changed: tuple[Answers, Answers], repeated: tuple[Answers, Answers], tie: float
 ) -> list[Compared]:
     """By prompt, the differences with and without the change; an item with a missing answer is errored."""
     result = []
@@ -118,7 +120,7 @@ def compared(
             result.append(Compared(prompt.name, error=errors[0]))
             continue
         both = [(one, other) for one, other in pairs if not isinstance(one, str) and not isinstance(other, str)]
-        result.append(Compared(prompt.name, *(difference(one, other) for one, other in both)))
+        result.append(Compared(prompt.name, *(difference(one, other, tie) for one, other in both)))
     return result
 
 
@@ -136,7 +138,7 @@ def told_apart(endpoint: Endpoint, items: list[Compared]) -> list[Compared]:
     return items
 
 
-def cache_hit(endpoint: Endpoint, prompts: Prompts, plan: Plan) -> Found:
+def cache_hit(endpoint: Endpoint, prompts: Prompts, plan: Plan, tie: float) -> Found:
     """Each prompt cold, cached, and once more as the floor: cold if a salt allows it, else cached again.
 
     A prompt that was never sent but is found received another prompt's cache: that is a difference, whatever the
@@ -175,7 +177,7 @@ def cache_hit(endpoint: Endpoint, prompts: Prompts, plan: Plan) -> Found:
         raise CannotBeMeasuredError(f"{how}: the prefix cache was not tried; {START_CACHING}")
     # a server without salts finds a prompt under any salt; finding an unsent prompt is a fault in both cases
     wrong = {**warm, **others} if others else {}
-    items = told_apart(endpoint, compared([each for each in kept if each.name not in wrong], (first, hit), floor))
+    items = told_apart(endpoint, compared([each for each in kept if each.name not in wrong], (first, hit), floor, tie))
     return Found([*items, *(Compared(name, changed=words) for name, words in wrong.items())], how)
 
 
@@ -185,7 +187,7 @@ def _shared(prompt: Prompt, all_of_them: Sequence[Prompt]) -> int:
     return max((first_difference(prompt.token_ids, each) for each in others), default=len(prompt.token_ids))
 
 
-def conversation(endpoint: Endpoint, prompts: Prompts, plan: Plan) -> Found:
+def conversation(endpoint: Endpoint, prompts: Prompts, plan: Plan, tie: float) -> Found:
     """Conversations continued turn by turn from the cache, then each turn's whole prompt sent cold, twice.
 
     Raises:
@@ -213,7 +215,7 @@ def conversation(endpoint: Endpoint, prompts: Prompts, plan: Plan) -> Found:
         )
         found = sum(not isinstance(answer, str) and bool(answer.cached_tokens) for answer in warm.values())
         turns, hits = turns + len(asked_turns), hits + found
-        one = _whole(f"conversation {number}", compared(asked_turns, (first, warm), (first, again)))
+        one = _whole(f"conversation {number}", compared(asked_turns, (first, warm), (first, again), tie))
         if one.error is None and (len(asked_turns) < 2 or found < HIT_SHARE * (len(asked_turns) - 1)):
             one = Compared(one.item, error=f"{found} of its {len(asked_turns)} turns were found in the cache")
         result.append(one)
@@ -233,7 +235,7 @@ def _whole(name: str, turns: Sequence[Compared]) -> Compared:
     return Compared(name, changed, repeated)
 
 
-def eviction(endpoint: Endpoint, prompts: Prompts, plan: Plan) -> Found:
+def eviction(endpoint: Endpoint, prompts: Prompts, plan: Plan, tie: float) -> Found:
     """Prompts that were cached, then evicted by others, sent again.
 
     Raises:
@@ -268,26 +270,46 @@ def eviction(endpoint: Endpoint, prompts: Prompts, plan: Plan) -> Found:
     how = f"{sent}; {sum(gone)} of {len(gone)} prompts found nothing there"
     if sum(gone) < HIT_SHARE * len(gone):
         raise CannotBeMeasuredError(f"{how}: they were not pushed out")
-    return Found(compared(long, (baseline, changed), (baseline, repeated)), how)
+    return Found(compared(long, (baseline, changed), (baseline, repeated), tie), how)
+
+
+def _moves(baseline: "Continuation | str", other: "Continuation | str") -> bool:
+    """Whether two answers differ beyond a near tie; not if one of them is missing."""
+    return not isinstance(baseline, str) and not isinstance(other, str) and difference(baseline, other) is not None
 
 
 @dataclass
 class Alone:
-    """Prompts sent one by one, twice: the baseline for answers under load."""
+    """Prompts sent one by one, twice: the baseline for answers under load.
+
+    `tie` is the distance in nats that a batch's shape alone decides (`comparison`), `how` its reason if it is unusual.
+    """
 
     prompts: list[Prompt]
     baseline: Answers
     repeated: Answers
+    tie: float = NEAR_TIE_NATS
+    how: str = ""
 
     @classmethod
     def of(cls, endpoint: Endpoint, prompts: Prompts, plan: Plan) -> "Alone":
-        """Send them."""
+        """Send them; some also as copies, which share everything but the shape of their batch."""
         short = prompts.short(plan.items)
-        return cls(short, answers(endpoint, short), answers(endpoint, short))
+        alone, copied, moved = cls(short, answers(endpoint, short), answers(endpoint, short)), short[::COPIED], 0
+        for prompt in copied:
+            copies = answers(endpoint, [replace(prompt, name=str(number)) for number in range(COPIES)], COPIES)
+            moved += any(_moves(alone.baseline[prompt.name], copy) for copy in copies.values())
+        if moved:
+            alone.tie = NOISY_NATS
+            alone.how = (
+                f"{COPIES} copies sent together moved the answers of {moved} of {len(copied)} prompts, as an engine "
+                f"does that quantizes inputs; so tokens up to {NOISY_NATS:g} nats apart are near ties"
+            )
+        return alone
 
     def against(self, changed: Answers) -> list[Compared]:
         """The differences of those answers from the baseline."""
-        return compared(self.prompts, (self.baseline, changed), (self.baseline, self.repeated))
+        return compared(self.prompts, (self.baseline, changed), (self.baseline, self.repeated), self.tie)
 
 
 def concurrency(endpoint: Endpoint, alone: Alone, plan: Plan) -> Found:

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -13,13 +13,15 @@ from q36eval.records import Measurement
 from q36eval.served.comparison import (
     MOVED_NATS,
     NEAR_TIE_NATS,
+    NOISY_NATS,
     Compared,
     cut_in_half,
     difference,
     greedy_measured,
     measured_differences,
 )
-from q36eval.served.differentials import CannotBeMeasuredError, told_apart
+from q36eval.served.declared_server import Plan
+from q36eval.served.differentials import Alone, CannotBeMeasuredError, told_apart
 from q36eval.served.prompts import Prompt
 
 POLICY = read_policy(Path(__file__).parents[3] / "data" / "policies" / "served.yaml")
@@ -58,6 +60,28 @@ NEAR, SURE = 0.01, 3.0
 def test_answers_differ_beyond_rounding_alone(one: Continuation, other: Continuation, differ: bool) -> None:
     assert (difference(one, other) is not None) == differ
     assert (difference(other, one) is not None) == differ
+
+
+@pytest.mark.parametrize(("copies", "differing"), [(0.01, {1.0, 3.0}), (1.0, {3.0}), (3.0, {3.0})])
+def test_copies_of_a_prompt_show_what_a_batch_moves_and_a_fault_is_more(copies: float, differing: set[float]) -> None:
+    """An engine that decides by another token among others, by this much for copies of one prompt."""
+    prompts = [Prompt(str(n), (), (), False, 1, (n,)) for n in range(8)]
+    asked: list[tuple[int, ...]] = []
+
+    def complete(ids: tuple[int, ...], budget: int, **_: object) -> Continuation:
+        asked.append(ids)
+        return moved(copies) if len(asked) > 2 * len(prompts) else said((7,), row(7, 8, 0.01))
+
+    endpoint: Any = SimpleNamespace(complete=complete)
+    alone = Alone.of(endpoint, cast(Any, SimpleNamespace(short=lambda _: prompts)), Plan())
+    gaps = (0.01, 1.0, 3.0)
+    found = alone.against({prompt.name: moved(gaps[at % 3]) for at, prompt in enumerate(prompts)})
+    assert {gaps[at % 3] for at, each in enumerate(found) if each.changed} == differing
+    assert (alone.tie, bool(alone.how)) == ((NEAR_TIE_NATS, False) if copies < 1 else (NOISY_NATS, True))
+
+
+def moved(gap: float) -> Continuation:
+    return said((8,), row(8, 7, gap))
 
 
 CACHE_HIT = next(each for each in POLICY.criteria if each.id == "served-cache-hit")

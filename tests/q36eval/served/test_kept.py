@@ -139,7 +139,7 @@ class Restarted(Chatting):
 
     @override
     def looked_up(self, salt: str, ids: tuple[int, ...]) -> tuple[int, tuple[int, ...]]:
-        if self.answered > 12:
+        if self.answered > 20:
             self.started = 1.0
         return super().looked_up(salt, ids)
 
