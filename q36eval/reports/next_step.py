@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from q36eval.chat.declared_template import recorded_template
+from q36eval.config.project import names_a_program
 from q36eval.errors import ExitCode
 from q36eval.gate.report import CriterionResult, CriterionVerdict, GateReport, Waiver
 from q36eval.inert_text import plain
@@ -29,6 +30,9 @@ CONFIGURATION, INTEGRITY = "configuration_differences", "integrity_faults"
 
 _SAFE = re.compile(r"[\w./][\w ./@+,=-]*", re.ASCII)
 """Commands appear in a terminal, in Markdown code and in HTML: nothing in them needs escaping."""
+
+_COMPUTED_ON = re.compile(r"\w+(:\d+)?", re.ASCII)
+"""A device or a type."""
 
 
 @dataclass(frozen=True)
@@ -82,21 +86,21 @@ def _steps(report: GateReport, run: "RunRecord", since: Since) -> Iterator[NextS
     if report.verdict is Verdict.FAIL:
         yield from _after_fail(report, run)
     elif report.exit_code == ExitCode.NOT_MEASURED:
-        yield NextStep(f"q36eval gate {branch_option(run)}", "measure again after fixing the engine")
+        yield from _unmeasured(run)
     elif report.nothing_found:
         why = "a pre-check approves no release; this gate can"
-        yield NextStep(f"q36eval gate {branch_option(run)} --suite release", why)
+        yield NextStep(f"{_gate(run)} --suite release", why)
     elif report.verdict is Verdict.INCONCLUSIVE:
         yield from _after_inconclusive(report, run, since)
     else:
         lapses = lapsing(report)
         if lapses is not None:
             why = f"before {lapses.expires} is over, when the waiver by {lapses.owner} lapses"
-            yield NextStep(f"q36eval gate {branch_option(run)}", why)
+            yield NextStep(_gate(run), why)
         ships = no_release_text(report, run) is None
         if not ships:
             why = "judges by the family's policy and reference whether it may ship"
-            yield NextStep(f"q36eval gate {branch_option(run)}", why)
+            yield NextStep(_gate(run), why)
         if since.blessed:
             yield NextStep(f"q36eval drift {_in_history(run)}", "this run is blessed: shows what changed since")
         else:
@@ -104,6 +108,12 @@ def _steps(report: GateReport, run: "RunRecord", since: Since) -> Iterator[NextS
             yield NextStep(f"q36eval review bless {run.id} --owner NAME --reason WHY", why)
         if ships:
             yield NextStep(f"q36eval report {run.id} --format card", "the figures for its model card")
+
+
+def _unmeasured(run: "RunRecord") -> Iterator[NextStep]:
+    yield NextStep(_gate(run), "measure again after fixing the engine")
+    if run.identity is not None and run.identity.engine == "openai":
+        yield NextStep(f"q36eval gate {branch_option(run)}", "measures in this process what the server does not show")
 
 
 def _of_server(report: GateReport, run: "RunRecord") -> NextStep:
@@ -148,9 +158,8 @@ def _after_fail(report: GateReport, run: "RunRecord") -> Iterator[NextStep]:
         yield NextStep(PAGES, "shows its answers next to the reference's")
     packed = "reference_pack" in run.provenance.get(OPTIONS, ())  # a pack holds answers, not weights
     if probes & {ProbeName.KL, ProbeName.EVALS, ProbeName.CANARIES} and not packed:
-        engine = _engine(run)
-        what = AT_FAULT if engine else "shows which tensors cost the quality"
-        yield NextStep(f"q36eval attribute {branch_option(run)}{engine}", what)
+        what = AT_FAULT if _engine(run) else "shows which tensors cost the quality"
+        yield NextStep(f"q36eval attribute {branch_option(run)}{_engine(run)}{_arguments(run)}", what)
     if stopped_early(report) and INTEGRITY not in metrics:  # else nothing more can be evaluated
         can = bool(failed) and all(_may_be_waived(result, run) for result in failed)
         why = "a waiver needs the full record, and" if can else "for the full record:"
@@ -168,12 +177,12 @@ def _declaring(run: "RunRecord") -> Iterator[NextStep]:
     if sha256 != run.reference_identity.chat_template_sha256:
         line = f"chat_template: {{sha256: {sha256}, source: WHY}}"
         why = f"if its chat template differs on purpose: first add to the branch in the family's file: {line}"
-        yield NextStep(f"q36eval gate {branch_option(run)}", why)
+        yield NextStep(_gate(run), why)
 
 
 def full_record(run: "RunRecord") -> str:
     """The command that evaluates everything of the run's branch, also what a certain verdict would leave out."""
-    return f"q36eval gate {branch_option(run)} --exhaustive"
+    return f"{_gate(run)} --exhaustive"
 
 
 def _may_be_waived(result: CriterionResult, run: "RunRecord") -> bool:
@@ -208,23 +217,21 @@ def _after_inconclusive(report: GateReport, run: "RunRecord", since: Since) -> I
     open_ = tuple(result for result in open_ if result not in unable)
     if any(result.verdict is CriterionVerdict.NOT_MEASURED for result in open_) or not (open_ or unable):
         missing = ", ".join(r.name for r in open_ if r.verdict is CriterionVerdict.NOT_MEASURED) or "everything"
-        yield NextStep(f"q36eval gate {branch_option(run)}", f"with all probes: {missing} was not measured")
+        yield NextStep(_gate(run), f"with all probes: {missing} was not measured")
     if unable:
         named = ", ".join(result.name for result in unable)
         yield NextStep(PAGES, f"shows why the reference fails the items of {named}: a larger budget, or other items")
     if any(result.verdict is CriterionVerdict.INCONCLUSIVE for result in open_):
         if not _asked_whole(report, run):
-            yield NextStep(f"q36eval gate {branch_option(run)} --exhaustive", "evaluates every item of the suite")
+            yield NextStep(f"{_gate(run)} --exhaustive", "evaluates every item of the suite")
         supplies = None if run.circumstances is None else run.circumstances.supplies
         of_canaries = any(result.probe is ProbeName.CANARIES for result in open_)
         if of_canaries and supplies is not None and supplies.draws is not None and supplies.draws < supplies.most_draws:
             draws = min(supplies.most_draws, 2 * supplies.draws)
-            yield NextStep(f"q36eval gate {branch_option(run)} --draws {draws}", "more draws of each canary family")
+            yield NextStep(f"{_gate(run)} --draws {draws}", "more draws of each canary family")
         if engine := _engine(run):
-            yield NextStep(f"q36eval attribute {branch_option(run)}{engine}", AT_FAULT)
-        yield NextStep(
-            f"q36eval gate {branch_option(run)} --suite NAME", "a larger suite: more items narrow the interval"
-        )
+            yield NextStep(f"q36eval attribute {branch_option(run)}{engine}{_arguments(run)}", AT_FAULT)
+        yield NextStep(f"{_gate(run)} --suite NAME", "a larger suite: more items narrow the interval")
 
 
 def _beyond_the_reference(result: CriterionResult) -> bool:
@@ -248,6 +255,22 @@ def _engine(run: "RunRecord") -> str:
     """The option for the run's serving engine; empty for one in this process."""
     engine = "" if run.identity is None else run.identity.engine
     return {"vllm": " --engine vllm", "openai": " --engine openai --base-url URL"}.get(engine, "")
+
+
+def _arguments(run: "RunRecord") -> str:
+    """The run's device, KV cache and engine arguments, without which another engine would be judged."""
+    kept = run.provenance.get(OPTIONS)
+    if not isinstance(kept, dict) or run.imported is not None:
+        return ""
+    named = {name: str(kept[name]) for name in ("device", "kv_cache_dtype") if name in kept}
+    words = [f" --{name.replace('_', '-')} {on}" for name, on in named.items() if _COMPUTED_ON.fullmatch(on)]
+    arguments = [each for each in kept.get("engine_arguments", ()) if not names_a_program(each)]
+    return "".join([*words, *(f" --engine-arg {_word(each, 'NAME=VALUE')}" for each in arguments)])
+
+
+def _gate(run: "RunRecord") -> str:
+    """The gate of the run's branch by the same engine."""
+    return f"q36eval gate {branch_option(run)}{_engine(run)}{_arguments(run)}"
 
 
 def _in_history(run: "RunRecord") -> str:

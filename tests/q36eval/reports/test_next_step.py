@@ -66,6 +66,11 @@ def test_what_is_told_fits_the_verdict() -> None:
     assert [step.split()[1:3] for step in steps(gaining)] == [["review", "sign-off"], ["gate", "--resume"]]
     broken = open_.model_copy(update={"exit_code": 4})
     assert steps(broken) == ["q36eval gate --branch main"]
+    served = IDENTITY.model_copy(update={"engine": "openai"})
+    assert steps(broken, identity=served) == [
+        "q36eval gate --branch main --engine openai --base-url URL",
+        "q36eval gate --branch main",
+    ]
     assert next_steps(passed) == ()
     nothing = {"verdict": Verdict.INCONCLUSIVE, "exit_code": 3, "headline": "NOTHING FOUND (pre-check, not a release)"}
     checked = passed.model_copy(update={"purpose": "pre-check", **nothing})
@@ -172,3 +177,10 @@ def test_a_branch_is_named_with_the_options_of_its_run() -> None:
     }
     for words, options in named.items():
         assert steps(inconclusive(), provenance={"options": options})[0] == f"q36eval gate {words}"
+    engine = {"device": "cuda:0", "engine_arguments": ["max_model_len=9", "engine_python=/p", "a;b"]}
+    options = {"branch": ["/b"], "family": None, "engine": "vllm"} | engine
+    told = steps(
+        inconclusive(), provenance={"options": options}, identity=IDENTITY.model_copy(update={"engine": "vllm"})
+    )
+    words = "--branch /b --engine vllm --device cuda:0 --engine-arg max_model_len=9 --engine-arg NAME=VALUE"
+    assert [step.partition(words)[0] for step in told] == ["q36eval gate ", "q36eval gate ", "q36eval attribute "]
