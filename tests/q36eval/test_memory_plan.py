@@ -1,5 +1,7 @@
 """Batches are planned from shapes and bytes: at the real model's shape, without its weights, on devices of any size."""
 
+import subprocess
+import sys
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -302,3 +304,25 @@ def test_a_limit_on_a_group_above_ours_counts(
     assert available_bytes(root) == 0
     (root / "sys/fs/cgroup" / folder / limit).write_text("max\n")
     assert available_bytes(root) == available_bytes(tmp_path / "none") == 100 * GIB
+
+
+FAULTS = """
+import resource, sys, torch
+from q36eval.memory import reuse_freed_memory
+reuse_freed_memory() if sys.argv[1] == "reused" else None
+def faults():
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    torch.zeros(64 << 20, dtype=torch.uint8).fill_(1)
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
+faults()
+print(faults())
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="glibc's")
+def test_a_freed_block_is_reused_without_page_faults() -> None:
+    mapped, reused = (
+        int(subprocess.run([sys.executable, "-c", FAULTS, how], capture_output=True, check=True).stdout)
+        for how in ("mapped", "reused")
+    )
+    assert reused < mapped / 10
