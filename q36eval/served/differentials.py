@@ -273,9 +273,9 @@ def eviction(endpoint: Endpoint, prompts: Prompts, plan: Plan, tie: float) -> Fo
     return Found(compared(long, (baseline, changed), (baseline, repeated), tie), how)
 
 
-def _moves(baseline: "Continuation | str", other: "Continuation | str") -> bool:
+def _moves(baseline: "Continuation | str", other: "Continuation | str", tie: float) -> bool:
     """Whether two answers differ beyond a near tie; not if one of them is missing."""
-    return not isinstance(baseline, str) and not isinstance(other, str) and difference(baseline, other) is not None
+    return not isinstance(baseline, str) and not isinstance(other, str) and bool(difference(baseline, other, tie))
 
 
 @dataclass
@@ -295,11 +295,16 @@ class Alone:
     def of(cls, endpoint: Endpoint, prompts: Prompts, plan: Plan) -> "Alone":
         """Send them; some also as copies, which share everything but the shape of their batch."""
         short = prompts.short(plan.items)
-        alone, copied, moved = cls(short, answers(endpoint, short), answers(endpoint, short)), short[::COPIED], 0
-        for prompt in copied:
-            copies = answers(endpoint, [replace(prompt, name=str(number)) for number in range(COPIES)], COPIES)
-            moved += any(_moves(alone.baseline[prompt.name], copy) for copy in copies.values())
-        if moved:
+        alone, copied = cls(short, answers(endpoint, short), answers(endpoint, short)), short[::COPIED]
+        together = {
+            one.name: answers(endpoint, [replace(one, name=f"{one.name} #{n}") for n in range(COPIES)], COPIES).values()
+            for one in copied
+        }
+        moved, far = (
+            sum(any(_moves(alone.baseline[name], copy, tie) for copy in copies) for name, copies in together.items())
+            for tie in (NEAR_TIE_NATS, NOISY_NATS)
+        )
+        if moved > 2 * far:  # else it is no rounding
             alone.tie = NOISY_NATS
             alone.how = (
                 f"{COPIES} copies sent together moved the answers of {moved} of {len(copied)} prompts, as an engine "
