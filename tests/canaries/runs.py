@@ -16,11 +16,8 @@ from q36eval.engines.base import Generated, GenerationRequest, Scored
 from q36eval.engines.logits import OutputHead
 from q36eval.probes import Probe, Progress, Sink
 from q36eval.records import ItemOutcome, Measurement, ProbeFailure, ProbeName
-from q36eval.references import Capture
-from q36eval.run.capture import ReferenceAnswers
-from q36eval.run.rounds import run_probes
 from tests import outcomes
-from tests.q36eval.run.runner import IDENTITY
+from tests.q36eval.run.runner import IDENTITY, run
 
 BF16 = Path(__file__).parents[2] / "data" / "sandbox" / "bf16"
 TRAINED = pytest.mark.skipif(
@@ -78,17 +75,10 @@ def run_of(
     own_template: Any = None,
 ) -> Told:
     """A run of that probe alone. Without a `reference` the pack at `place` holds what it answered."""
-    asked, sink = reference or branch, Told(items)
-
-    def open_capture(probe: Probe) -> Capture:
-        return Capture(place, asked.identity, probe.name, probe.suite_sha256)
-
-    def answers(works: Any) -> ReferenceAnswers:
-        return ReferenceAnswers(works, open_capture, None if reference is None else lambda: reference, sink)
-
-    run_probes(lambda: branch, asked.tokenizer, answers, [probe], sink, sink, own_template=own_template)
-    assert not sink.failures
-    return sink
+    told, alone = Told(items), reference is None
+    run(place, probe, branch, reference, told, progress=told, pack_alone=alone, own_template=own_template)
+    assert not told.failures
+    return told
 
 
 outcome = partial(outcomes.outcome, ProbeName.CANARIES)

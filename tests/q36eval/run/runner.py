@@ -156,7 +156,7 @@ def run(
     probes: Probe | Sequence[Probe],
     branch: Engine | None = None,
     reference: Engine | None = None,
-    sink: MemorySink | None = None,
+    sink: Any = None,
     rule: Any = None,
     progress: Progress | None = None,
     *,
@@ -164,23 +164,26 @@ def run(
     one_at_a_time: bool = False,
     opening: Callable[[str, Engine], Engine] = lambda name, engine: engine,
     answered: Callable[[Work], None] | None = None,
+    own_template: Any = None,
 ) -> Ran:
     """Run the probes against what `folder` holds of the reference; with `pack_alone` nothing more is captured.
 
     `opening` is called with "branch" or "reference" whenever that is opened.
     """
     branch, sink, progress = branch or CountingEngine(), sink or MemorySink(), progress or Progress()
+    asked = reference or branch
 
     def open_capture(own: Probe) -> Capture:
-        return Capture(folder, IDENTITY, own.name, own.suite_sha256, suite=dict(own.suite_fields))
+        return Capture(folder, asked.identity, own.name, own.suite_sha256, suite=dict(own.suite_fields))
 
     def answers_of(works: Any) -> ReferenceAnswers:
         load = None if pack_alone else lambda: opening("reference", reference or CountingEngine())
         return ReferenceAnswers(works, open_capture, load, progress, one_at_a_time=one_at_a_time)
 
     several = [probes] if isinstance(probes, Probe) else probes
-    opened = partial(opening, "branch", branch)
-    return Ran(branch, sink, run_probes(opened, None, answers_of, several, sink, progress, rule, answered=answered))
+    opened, more = partial(opening, "branch", branch), {"answered": answered, "own_template": own_template}
+    evaluated = run_probes(opened, asked.tokenizer, answers_of, several, sink, progress, rule, **more)
+    return Ran(branch, sink, evaluated)
 
 
 def kept(folder: Path, probe: ProbeName = ProbeName.KL, suite: str = "suite") -> Capture:
