@@ -4,19 +4,22 @@ Real probes ask a stub deployment through the real runner, and the real gate dec
 corpora are of the shipped ones' shape, with fewer items (`benchmarks/satisfiable.py` asks as many as a release).
 """
 
-from collections.abc import Iterator
+import hashlib
+import pkgutil
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+from pydantic import BaseModel
 
 from q36eval.app.policies.files import shipped_policies
 from q36eval.config import Paths
 from q36eval.gate import CriterionVerdict, decide, with_integrity
 from q36eval.gate.integrity import ENGINE_DRIFT
 from q36eval.gate.policy_file import read_policy
-from q36eval.records import Verdict
+from q36eval.records import Measurement, Verdict
 from tests.app.satisfiable.evidence import FEW, Evidence
-from tests.app.satisfiable.remembered import remembered
 from tests.declared import assert_declared
 from tests.profiles import LONG
 
@@ -52,9 +55,40 @@ TOGETHER = {
 """Faults that concern more by necessity."""
 
 
+PURE = ("q36eval.stats.summarize", "q36eval.evals.figures.recovery", "q36eval.gate.evidence.judge")
+"""A fault concerns few of the figures. The others are made of the same clusters, by pure functions, and are kept."""
+
+
+def once(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The function, which computes each distinct question once."""
+    known: dict[tuple[str, ...], Any] = {}
+    written: dict[int, tuple[Measurement, str]] = {}
+    """By id, the hash of a measurement, and the measurement, so that no other takes its id."""
+
+    def said(argument: Any) -> str:
+        if id(argument) in written:
+            return written[id(argument)][1]
+        if isinstance(argument, BaseModel):
+            text = hashlib.sha256(repr(argument.model_dump()).encode()).hexdigest()
+            if isinstance(argument, Measurement):
+                written[id(argument)] = argument, text
+            return text
+        return repr([said(each) for each in argument] if isinstance(argument, list | tuple) else argument)
+
+    def found(*arguments: Any) -> Any:
+        key = tuple(map(said, arguments))
+        if key not in known:
+            known[key] = function(*arguments)
+        return known[key]
+
+    return found
+
+
 @pytest.fixture(scope="module")
 def evidence(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Evidence]:
-    with remembered():
+    with pytest.MonkeyPatch.context() as patch:
+        for name in PURE:
+            patch.setattr(name, once(pkgutil.resolve_name(name)))
         yield Evidence(tmp_path_factory.mktemp("satisfiable"), PATHS, FEW)
 
 
