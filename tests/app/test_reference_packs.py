@@ -200,13 +200,6 @@ def test_a_shard_that_turns_out_altered_ends_the_run_and_loses_nothing(gate: Pac
     assert gate.figures(resumed) == gate.figures(gate(folder_of("main"), pack))
 
 
-def test_a_pack_goes_on_only_with_its_own_reference(pack: Path, state: Path, tmp_path: Path) -> None:
-    other = copied(SANDBOX / "bf16", tmp_path / "changed", spaced("generation_config.json"))
-    request = CaptureRequest(Target("changed", other), Scored("sandbox", 4096), (ProbeName.KL,), out=pack)
-    with raises(UsageError, "pack-identity", "checkpoint_sha256"):
-        capture(request, Paths(REPOSITORY, state), Progress(), lambda estimate: None)
-
-
 def test_show_and_verify(pack: Path, copy: Path, tmp_path: Path) -> None:
     shown = q36eval("reference", "show", str(pack), "--json", state=tmp_path)
     (row,) = json.loads(shown.stdout)["captures"]
