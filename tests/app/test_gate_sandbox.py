@@ -2,22 +2,29 @@
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
+import torch
 from torch import Tensor
 
 import q36eval.run.preflight
 from q36eval.app.cli.report_formats import document_of
+from q36eval.config import Paths
 from q36eval.engines import EngineOptions
 from q36eval.errors import EngineError, UsageError
 from q36eval.history import History, RunRecord, RunState
 from q36eval.history.decisions import replayed
 from q36eval.kl.corpus import CorpusDocument
+from q36eval.kl.floor_file import load_floor, measurements
 from q36eval.kl.probe import KLProbe
+from q36eval.kl.tokens import read_tokens
 from q36eval.provenance import STORED
 from q36eval.records import ItemOutcome, Measurement, ProbeFailure, ProbeName, Verdict
+from q36eval.run.request import Target
+from q36eval.token_files import TOKENS
 from tests.app.judged_runs import report_of
-from tests.app.sandbox_gates import SANDBOX, Gates, copied, two_tokens_swapped
+from tests.app.sandbox_gates import REPOSITORY, SANDBOX, Gates, Heard, copied, two_tokens_swapped
 from tests.app.weights_gates import POLICY as WEIGHTS
 from tests.app.weights_gates import kl
 from tests.branches import folder_of
@@ -174,3 +181,81 @@ def test_a_run_that_is_being_measured_is_not_resumed(gate: Gates, monkeypatch: p
     run = gate("main")
     assert run.state is RunState.FINISHED
     assert history.failures(run.id) == [failure]
+
+
+# -- `q36eval kl`: what is kept of it; the noise floor, measured once, and margins below it
+
+
+KL_ALONE: dict[str, Any] = {"policy": None, "probes": (ProbeName.KL,)}
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("placement", ["decoded", "packed", "layers"])
+def test_a_layer_that_cannot_be_decoded_is_the_same_proven_fault_wherever_weights_lie(
+    placement: str, gate: Gates, tmp_path: Path
+) -> None:
+    def spoil(tensors: dict[str, Tensor]) -> None:
+        tensors["model.layers.3.mlp.experts.2.up_proj.weight_scale"].view(torch.uint8)[0, 0] = 0x7F  # NaN in E4M3
+
+    spoilt, engine = damaged(tmp_path, spoil), EngineOptions(placement=placement)
+    run = gate(spoilt, engine=engine, **KL_ALONE)
+    assert gate.figures(run)["weights.integrity_faults[all]"] == 1
+    assert any("experts.2.up_proj" in failure.reason for failure in gate.history.failures(run.id))
+    with pytest.raises(UsageError, match=r"The reference cannot be used: .*experts\.2\.up_proj"):
+        gate("bf16", reference=Target("bf16", spoilt), engine=engine, **KL_ALONE)
+
+
+@pytest.mark.long
+def test_what_needs_answers_is_refused_of_a_model_that_gives_none(gate: Gates, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(q36eval.run.preflight, "build_probes", BUILD_PROBES)
+    with raises(UsageError, "weights-too-large", "--skip canaries"):
+        gate("fp8-head", policy=None, probes=(ProbeName.CANARIES,), engine=EngineOptions(placement="layers"))
+
+
+@pytest.mark.long
+def test_every_scored_token_is_in_the_file_and_makes_the_mean(gate: Gates) -> None:
+    run = gate("fp8-head", **KL_ALONE)
+    table = read_tokens(gate.paths.tokens(run.id) / TOKENS)
+    (kl,) = (each for each in gate.history.measurements(run.id) if each.key == "kl.kl_divergence[all]")
+    assert table.num_rows == kl.counts.scored > 2000
+    # float32: each term is off by 6e-8 of itself at most
+    assert sum(table["forward_kl"].to_pylist()) / table.num_rows == pytest.approx(kl.value, rel=1e-7)
+    keys = {outcome.item_key for outcome in gate.history.items(run.id, ProbeName.KL)}
+    assert set(table["item_key"].to_pylist()) == keys
+
+
+# -- the noise floor
+
+
+def gated_below(paths: Paths, margin: float, progress: Heard) -> RunRecord:
+    """One branch on a few documents, under a policy of that margin; a floor of a few tokens."""
+    return Gates(paths.state, f"name: test\ncriteria:\n{kl(margin)}")("gptq-int4", progress=progress)
+
+
+@pytest.mark.long
+def test_a_margin_below_the_floor_is_refused_at_once_and_the_floor_measured_once(
+    tmp_path: Path, some_documents: list[CorpusDocument], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two gates are refused, one after the other, and a third runs, in one state."""
+    monkeypatch.setattr(q36eval.run.preflight, "build_probes", lambda *_: [KLProbe(some_documents)])
+    paths, first, second, third = Paths(REPOSITORY, tmp_path), Heard(), Heard(), Heard()
+    for progress in (first, second):
+        with raises(UsageError, "margin-below-floor", "'kl'", "1e-06") as refused:
+            gated_below(paths, 1e-6, progress)
+        assert refused.value.exit_code == 2
+        history = History.open(paths.history)
+        assert not history.items(history.get_run("latest").id)
+    run = gated_below(paths, 0.1, third)
+    assert "measuring the noise floor" in first.stages
+    assert "measuring the branch" not in first.stages
+    assert second.stages == []  # known from the reference alone: nothing was even read
+    assert "measuring the noise floor" not in third.stages
+    assert run.report.verdict is Verdict.PASS
+    (kept,) = paths.captures.rglob("floor-*.json")
+    floor = load_floor(kept)
+    assert floor.identity == run.reference_identity
+    held = run.report.criteria[0].noise_floor
+    largest = floor.largest("kl_divergence", "all")
+    assert (held.loss, held.source) == (largest.slices["all"].kl, largest.name)
+    in_history = {m.key: m.value for m in history.measurements(run.id) if m.metric.endswith("noise_floor")}
+    assert in_history == {m.key: m.value for m in measurements(floor)}

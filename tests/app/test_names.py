@@ -3,6 +3,8 @@
 Where a branch's folder is looked for that a family file names by a relative path.
 """
 
+import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -13,8 +15,12 @@ from q36eval.app.targets import family_of, kept_name, load_family, name_in_histo
 from q36eval.config import Family, Paths
 from q36eval.errors import UsageError
 from q36eval.hub_checkpoints import HubName
+from tests import commands
 from tests.app.sandbox_gates import REPOSITORY, SANDBOX
-from tests.raising import raises
+from tests.app.test_project_file import POLICY
+from tests.commands import code_of, q36eval
+from tests.loopback_hub import Hub
+from tests.raising import failing, raises
 
 
 @pytest.fixture
@@ -183,3 +189,130 @@ def test_a_folder_goes_by_its_path_and_a_link_by_its_own(
     }
     assert name_in_history("main", family, paths) == "main"
     assert name_in_history("missing", family, paths) == "missing"
+
+
+# -- `kl`, `inspect` and `attribute` of checkpoint folders need no family
+
+
+FAMILY_WORDS = ("sandbox", "family", "expert", "DeltaNet", "Czech", "Qwen", "router")
+
+
+def test_without_a_name_a_family_is_the_sandbox_or_the_references_own(llamas: tuple[Path, Path]) -> None:
+    paths, (reference, branch) = Paths.default(), map(str, llamas)
+    assert family_of(None, paths, branch, reference).name == "mine-bf16"
+    sandbox = str(paths.data / "sandbox" / "bf16")
+    for branch_name, reference_name in (("main", None), (branch, "bf16"), (sandbox, None), ("nope", None)):
+        assert family_of(None, paths, branch_name, reference_name).name == "sandbox"
+    assert family_of("sandbox", paths, branch, reference).name == "sandbox"
+
+
+def test_inspection_says_nothing_of_other_models(llamas: tuple[Path, Path], tmp_path: Path) -> None:
+    reference, branch = map(str, llamas)
+    for against in ((), ("--reference", reference)):
+        done = commands.q36eval("inspect", branch, *against, state=tmp_path, code=0)
+        assert [word for word in FAMILY_WORDS if word in done.stdout] == []
+
+
+def test_folders_of_one_name_are_two_branches_and_a_rebuilt_one_stays(
+    llamas: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for place in ("a", "b"):
+        shutil.copytree(llamas[0], tmp_path / place / "release")
+        assert commands.q36eval("inspect", str(tmp_path / place / "release"), state=tmp_path).returncode == 0
+    shutil.rmtree(tmp_path / "a" / "release")
+    shutil.copytree(llamas[1], tmp_path / "a" / "release")
+    monkeypatch.chdir(tmp_path / "a")
+    assert commands.q36eval("inspect", "release", state=tmp_path).returncode == 0
+    for chosen, places in (((), "aba"), (("--branch", "./release"), "aa")):
+        done = commands.q36eval("history", "list", *chosen, "--json", state=tmp_path)
+        branches = [run["branch"] for run in json.loads(done.stdout)["runs"]]
+        assert branches == [str(tmp_path / place / "release") for place in places]
+
+
+@pytest.mark.long
+def test_kl_and_attribution_use_general_texts_and_sample_nothing(llamas: tuple[Path, Path], tmp_path: Path) -> None:
+    reference, branch = map(str, llamas)
+    named = ("--branch", branch, "--reference", reference, "--json")
+    done = commands.q36eval("kl", *named, state=tmp_path, code=0)
+    measured = {(one["metric"], one["slice"]): one for one in json.loads(done.stdout)["measurements"]}
+    assert measured["kl_divergence", "all"]["value"] > 0
+    assert {"english", "code", "json"} <= {slice_name for _, slice_name in measured}
+    assert not any(slice_name.startswith("on_policy") for _, slice_name in measured)
+    done = commands.q36eval("attribute", *named, "--bands", "1", state=tmp_path, code=0)
+    body = json.loads(done.stdout)
+    classes = {blame["suspect"] for blame in body["blames"] if blame["kind"] == "class"}
+    assert classes == {"self-attention", "dense MLP"}
+    assert {"embeddings", "lm_head", "norms"} <= set(body["identical"])
+
+
+# -- a model named on the Hub: inspected, gated and resumed by that name alone
+
+
+@pytest.fixture
+def hub(hub: Hub, llamas: tuple[Path, Path], elsewhere: Path) -> Hub:
+    """A tiny Llama and it in FP8, as two repositories, and an empty cache; we are outside the checkout."""
+    reference, branch = llamas
+    (elsewhere / "mine.yaml").write_text(POLICY)
+    hub.publish("Org/Base", reference)
+    hub.publish("Org/Base-FP8", branch, "v1")
+    return hub
+
+
+def commit_of(hub: Hub, name: str, branch: str) -> str:
+    return hub.repositories[f"models/{name}"].branches[branch]
+
+
+def test_a_gate_of_two_names_goes_on_with_their_commits(
+    hub: Hub, llamas: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    state, corpus = tmp_path / "state", REPOSITORY / "data" / "corpus" / "general.yaml"
+    branch, base = commit_of(hub, "Org/Base-FP8", "v1"), commit_of(hub, "Org/Base", "main")
+    named = ("--branch", "Org/Base-FP8@v1", "--reference", "Org/Base", "--policy", "mine.yaml", "--suite", "sandbox")
+    options = ("--corpus", str(corpus), "--skip", "canaries", "--skip", "evals", "--lane", "freeform")
+    with monkeypatch.context() as patched:
+        patched.setattr("q36eval.run.branch.run_probes", failing(KeyboardInterrupt()))
+        ended = q36eval("gate", *named, *options, state=state)
+    assert ended.returncode == 130, ended.stderr
+    (begun,) = json.loads(q36eval("history", "list", "--json", state=state).stdout)["runs"]
+    hub.publish("Org/Base-FP8", llamas[0], "v1")  # both names lead elsewhere now
+    hub.publish("Org/Base", llamas[1])
+    ended = q36eval("gate", "--resume", begun["id"], "--out", "out", "--json", state=state)
+    assert ended.returncode == 0, ended.stderr
+    assert f"Branch Org/Base-FP8@v1: Org/Base-FP8 at commit {branch} (" in ended.stderr
+    assert f"Reference Org/Base@{base}: Org/Base at commit {base} (" in ended.stderr
+    run = json.loads(ended.stdout)["run"]
+    assert (run["family"], run["branch"]) == ("Base", "Org/Base-FP8@v1")
+    subject = run["provenance"]["subject"]
+    assert (subject["repository"], subject["revision"], subject["commit"]) == ("Org/Base-FP8", "v1", branch)
+    assert subject["reference"].endswith(f"Org/Base at commit {base}")
+    card = q36eval("report", run["id"], "--format", "card", state=state).stdout
+    assert branch in card
+    assert base in card
+    listed = json.loads(q36eval("history", "list", "--branch", "Org/Base-FP8@v1", "--json", state=state).stdout)["runs"]
+    assert [each["id"] for each in listed] == [run["id"]]
+    hub.publish("Org/Base-FP8", llamas[1], "v1")
+    hub.publish("Org/Base", llamas[0])
+    served = len(hub.downloads())
+    ended = q36eval("inspect", "Org/Base-FP8@v1", "--reference", "Org/Base", state=state)
+    assert (ended.returncode, len(hub.downloads())) == (0, served), "they are in the cache"
+    hub.down = True
+    ended = q36eval("inspect", "Org/Base-FP8@v1", "--reference", "Org/Base", state=state)
+    assert ended.returncode == 0, ended.stderr
+    ended = q36eval("inspect", "Org/Other", state=state)
+    assert (ended.returncode, code_of(ended)[:4]) == (2, "hub-")
+
+
+def test_a_familys_branch_is_fetched_from_its_source_and_a_reference_is_not_where_a_pack_stands_for_it(
+    hub: Hub, tmp_path: Path
+) -> None:
+    family = "qwen3.6-35b-a3b"
+    ended = q36eval("gate", "--branch", "fp8-head", "--family", family, state=tmp_path / "state")
+    assert (ended.returncode, ended.stderr.count("[hub-repository-missing]")) == (2, 2), ended.stderr
+    asked = {path for _, path, _ in hub.requests if "/api/models/" in path}
+    assert any("inferRouter/Qwen3.6-35B-A3B-NVFP4" in path for path in asked)
+    assert any("Qwen/Qwen3.6-35B-A3B" in path for path in asked)
+    hub.requests.clear()
+    (tmp_path / "pack").mkdir()
+    named = ("--branch", "Org/Base-FP8@v1", "--family", family, "--reference-pack", str(tmp_path / "pack"))
+    assert q36eval("gate", *named, state=tmp_path / "state").returncode == 2
+    assert not any("Qwen/" in path for _, path, _ in hub.requests)

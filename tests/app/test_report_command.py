@@ -1,5 +1,6 @@
 """`q36eval report` and the reports of a gate: each format from history, in the place it was asked for."""
 
+import shutil
 from collections.abc import Callable
 from datetime import date
 from pathlib import Path
@@ -11,6 +12,7 @@ from q36eval.history import History, RunRecord
 from q36eval.reports.github_report import SUMMARY_LIMIT_BYTES
 from tests import commands
 from tests.app.judged_runs import judge_run, open_history
+from tests.app.weights_gates import SKIPPING
 
 Command = Callable[..., tuple[int, str, str]]
 
@@ -89,3 +91,52 @@ def test_a_step_that_ends_without_a_verdict_says_so_where_it_is_looked_for(comma
         code, out, err = command("gate", "--branch", "bf16", *arguments, workflow=True)
         assert (code, (out + err).count("::error title=q36eval of bf16::not judged")) == (2, 1)
         assert ("--json" in arguments) == (not out.startswith("::error"))
+
+
+# -- what lies in `--out` when a gate ends early: no earlier report, and everything else that lay there
+
+
+WRITTEN = {each.file for name, each in FORMATS.items() if name != "card"}
+"""Of a gate that did not pass."""
+
+
+@pytest.fixture(scope="module")
+def earlier(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with all reports of a gate."""
+    folder = tmp_path_factory.mktemp("earlier")
+    commands.q36eval("gate", "--branch", "bf16", *SKIPPING, "--out", str(folder / "out"), state=folder, code=3)
+    assert {file.name for file in (folder / "out").iterdir()} == WRITTEN
+    return folder / "out"
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ["--branch", "nope"],
+        ["--branch", "bf16", "--engine-arg", "nope=1"],
+        ["--branch", "bf16", "--branch", "main", "--resume", "nope"],
+    ],
+)
+def test_a_usage_error_leaves_no_report_of_an_earlier_gate(tmp_path: Path, earlier: Path, options: list[str]) -> None:
+    out = tmp_path / "out"
+    for name in ("", "bf16", "of-another-gate"):
+        shutil.copytree(earlier, out / name, dirs_exist_ok=True)
+    (out / "notes.txt").write_text("mine")
+    assert commands.q36eval("gate", *options, "--out", str(out), state=tmp_path / "state").returncode == 2
+    several = options.count("--branch") > 1
+    assert {file.name for file in out.iterdir()} == {"notes.txt", "bf16", "of-another-gate"}
+    left = {name: len(list((out / name).iterdir())) for name in ("bf16", "of-another-gate")}
+    assert left == {"bf16": 0 if several else len(WRITTEN), "of-another-gate": len(WRITTEN)}
+
+
+@pytest.mark.long
+def test_asking_for_help_or_a_plan_costs_no_report_and_a_link_hides_none(tmp_path: Path, earlier: Path) -> None:
+    out, elsewhere = tmp_path / "out", tmp_path / "elsewhere"
+    shutil.copytree(earlier, elsewhere)
+    out.mkdir()
+    (out / "report.json").symlink_to(elsewhere / "report.json")
+    for harmless in (("--help",), ("--branch", "bf16", *SKIPPING, "--plan")):
+        assert commands.q36eval("gate", "--out", str(out), *harmless, state=tmp_path / "state").returncode == 0
+        assert (out / "report.json").exists()
+    assert commands.q36eval("gate", "--branch", "nope", "--out", str(out), state=tmp_path / "state").returncode == 2
+    assert not (out / "report.json").exists()

@@ -1,13 +1,15 @@
 """The dashboard as a person sees it: `q36eval ui` in a real Chromium, in the light and the dark theme."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from driving import IN_A_BROWSER, WAIT_S, chromium, drawn, problems_of, serving
+from driving import IN_A_BROWSER, WAIT_S, button, chromium, drawn, problems_of, serving
 from written_history import write_history
 
-pytestmark = IN_A_BROWSER
+from q36eval.history import History
+from q36eval.run.drift import standing_drift
+from tests.q36eval.history.conftest import fresh, postgresql
 
 CUT = """() => [...document.querySelectorAll('.stMain :is([data-testid=stHtml], [data-testid=stPageLink-NavLink])')]
   .filter(e => e.scrollWidth > e.clientWidth + 1 || e.clientWidth < 80 && e.scrollHeight > 44).map(e => e.innerText)"""
@@ -44,6 +46,7 @@ def visit(context: Any, url: str, *wanted: str, theme: str = "light") -> tuple[A
     return page, problems
 
 
+@IN_A_BROWSER
 @pytest.mark.parametrize(
     ("theme", "address", "wanted"),
     [
@@ -73,3 +76,25 @@ def test_every_page_draws_and_model_text_stays_inert(
         # shown letter by letter, which is only so when nothing read it as markup
         assert "<script>alert('owned')</script> [a link](javascript:alert(1))" in text
     assert not {"\x1b", "\x07", "\u202e"} & set(text)
+
+
+# -- served from another machine
+
+
+__all__ = ["postgresql"]  # a fixture
+
+
+@pytest.mark.long
+def test_pages_are_drawn_and_a_reviewer_s_word_is_written(visit: Callable[..., Any], postgresql: str) -> None:
+    url = fresh(postgresql, template="head")
+    runs = write_history(url)
+    history = History.open(url)
+    for page in ("overview", "compare", "branch", "run"):
+        assert not visit(url, page).error
+    app = visit(url, "review", run=runs["pass"].id)
+    app.text_input(key="reviewer").set_value("Eva")
+    app.text_area(key="bless_reason").set_value("the level to hold")
+    button(app, "Bless this run").click().run()
+    assert history.blessings("fp8-head", "sandbox")[0].owner == "Eva"
+    assert standing_drift(history, "sandbox", "fp8-head").blessed_run_id == runs["pass"].id
+    history.close()

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from driving import answers_of, markup_of, tables_of
-from written_history import POLICY, measured, record
+from written_history import HOSTILE, POLICY, measured, record
 
 from q36eval.app.cli.report_formats import document_of
 from q36eval.app.figures.answers import Held, diff_pieces
@@ -16,12 +16,15 @@ from q36eval.app.figures.canaries import CanaryRun, must_pass_rows
 from q36eval.app.figures.canary_items import Filter, asked_for, choices, risk_rows, select
 from q36eval.app.figures.canary_lanes import CanaryLanes
 from q36eval.app.figures.deciding_answers import deciding_items, item_name, largest_loss
+from q36eval.app.figures.evals import answer_choices, flips_of
 from q36eval.canaries.outcomes import question_name
 from q36eval.gate import decide
 from q36eval.gate.policy_file import read_policy
 from q36eval.history import History
-from q36eval.records import Clusters, Measurement, ProbeName
+from q36eval.records import Answer, Clusters, ItemOutcome, Measurement, ProbeName
 from tests.app.canary_records import answer, item, outcomes
+from tests.outcomes import outcome
+from tests.q36eval.gate.evidence import accuracy
 
 
 def test_both_models_choices_are_side_by_side_and_what_was_said_is_marked() -> None:
@@ -163,3 +166,57 @@ def test_the_prompts_that_are_counted_are_shown_before_others_that_flipped(histo
         assert [one.cluster for one in deciding_items(history, decided)] == ["fixed/flip", "fixed/again", "early/1"]
         assert largest_loss(history, decided) == "2 fixed prompts lost, most often: wrong conclusion"
     assert [answer.required for answer in document_of(done, history).answers] == [True, True, False]
+
+
+# -- the page of evals
+
+
+def eval_answer(score: float, text: str, *log_likelihoods: float) -> Answer:
+    choices = dict(zip("ABCD", log_likelihoods, strict=False))
+    return Answer(score=score, text=text, detail={"log_likelihoods": choices} if choices else {})
+
+
+def eval_item(number: int, reference: Answer, branch: Answer) -> ItemOutcome:
+    key, prompt = f"{number:02d}".ljust(64, "f"), f"Question {number} {HOSTILE}"
+    of_law = {"group": "mmlu", "item_key": key, "stratum": "law", "prompt": prompt, "expected": "A"}
+    return outcome(ProbeName.EVALS, str(number), branch, reference, **of_law)
+
+
+ITEMS = [
+    eval_item(1, eval_answer(1.0, "A", -0.1, -3.0), eval_answer(0.0, "B", -2.0, -0.2)),
+    eval_item(2, eval_answer(0.0, "B", -2.0, -0.2), eval_answer(1.0, "A", -0.1, -3.0)),
+    eval_item(3, eval_answer(1.0, "A"), eval_answer(0.0, HOSTILE)),
+    eval_item(4, eval_answer(1.0, "A", -0.1, -3.0), eval_answer(1.0, "A", -0.1, -3.0)),
+]
+
+
+@pytest.mark.long
+def test_flips_show_both_answers_and_their_choices(tmp_path: Path, visit: Callable[..., Any]) -> None:
+    path = tmp_path / "history.sqlite"
+    found = [accuracy([0, 1, 0, 1], [1, 0, 1, 1], name) for name in ("mmlu", "mmlu/law")]
+    run = record(path, ITEMS, found).id
+    app = visit(path, "evals", run=run, group="mmlu", direction="lost")
+    shown = answers_of(app)
+    assert len(shown) == 2
+    assert any("2 of 3 flips" in caption.value for caption in app.caption)
+    choices = {choice["token"]: choice for side in shown for choice in side["choices"]}
+    assert choices["A"]["reference"]["said"]
+    assert choices["B"]["branch"]["said"]
+    assert choices["A"]["branch"]["share"] + choices["B"]["branch"]["share"] == pytest.approx(1.0, abs=0.01)
+    app = app.selectbox(key="direction").set_value("gained").run()
+    assert len(answers_of(app)) == 1
+    app = visit(path, "evals", run=run, item=ITEMS[2].item_key[:16])
+    (side,) = answers_of(app)
+    assert side["sides"][1]["pieces"][0][0].startswith("<script>")
+    assert side["choices"] == []
+    assert not any("script" in text for text in markup_of(app))
+
+
+def test_odd_likelihoods_are_no_choices() -> None:
+    (flip,) = flips_of([ITEMS[0]])
+    odd = {"log_likelihoods": {"A": "-Infinity", "B": 0.0}}
+    known = flip.model_copy(update={"branch": Answer(score=0.0, text="B", detail=odd)})
+    assert [choice.branch.share for choice in answer_choices(known)] == [0.0, 1.0]
+    for detail in ({"log_likelihoods": {}}, {"log_likelihoods": {"A": "NaN"}}, {"log_likelihoods": 3}, {}):
+        bare = Answer(score=0.0, text="B", detail=detail)
+        assert all(choice.branch is None for choice in answer_choices(flip.model_copy(update={"branch": bare})))
