@@ -4,23 +4,31 @@ import io
 import json
 import math
 import re
+import xml.etree.ElementTree as ET
 from html import unescape as html_unescape
+from html.parser import HTMLParser
 from pathlib import Path
+from typing import Any
 
 import pytest
+from jsonschema import Draft202012Validator
 from junitparser import Failure, JUnitXml, Skipped
 from lxml import etree
 from markdown_it import MarkdownIt
 from rich.console import Console
 
 from q36eval.gate import CriterionVerdict, GateReport, decide
+from q36eval.history.records import RunRecord
 from q36eval.inert_text import plain
 from q36eval.records import FailureCauses, FamilyCompetence, Measurement, ProbeName
-from q36eval.reports import Document, to_console, to_json
+from q36eval.reports import Document, json_schema, to_console, to_json
 from q36eval.reports.card_report import to_card
 from q36eval.reports.html_report import to_html
+from q36eval.reports.json_report import RunSection
 from q36eval.reports.junit_report import to_junit
 from q36eval.reports.markdown_report import to_markdown
+from q36eval.reports.plots import LEFT, RIGHT, Axis, Flips, Row, draw, flips
+from tests.app.dashboard.driving import CHROMIUM, chromium
 from tests.q36eval.gate.evidence import only
 from tests.q36eval.reports.report_samples import (
     HOSTILE,
@@ -30,6 +38,7 @@ from tests.q36eval.reports.report_samples import (
     hostile_report,
     measured,
     run_of,
+    with_distances,
 )
 
 OWN_TAGS = {"h1", "h2", "p", "table", "thead", "tbody", "tr", "th", "td", "ul", "li", "strong", "code"}
@@ -206,3 +215,131 @@ def test_it_is_green_exactly_when_the_gate_passes_and_a_waived_failure_is_skippe
     (case,) = (case for case in suite if case.name == "bad: Bad")
     assert isinstance(case.result[0], Skipped)
     assert "waived by" in case.result[0].message
+
+
+# -- the page
+
+
+SVG = "{http://www.w3.org/2000/svg}"
+
+
+def hostile_page() -> str:
+    return to_html(Document(with_distances(hostile_report(waive=True)), run_of(family="f" * 200), measured()))
+
+
+class _Elements(HTMLParser):
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.tags: set[str] = set()
+        self.attributes: set[str] = set()
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.add(tag)
+        self.attributes |= {name for name, value in attrs if name != "href" or not (value or "").startswith("#s")}
+
+
+def test_text_brings_no_element_and_no_attribute() -> None:
+    hostile, clean = (
+        _Elements(hostile_page()),
+        _Elements(to_html(Document(clean_report(), run_of("main"), measured(0.001)))),
+    )
+    assert not hostile.tags & {"script", "img", "iframe", "link", "object", "form"}
+    assert hostile.tags - clean.tags <= {"ul", "li", "b"}  # lists of reasons
+    assert not [name for name in hostile.attributes if name.startswith("on") or name in ("href", "src", "style")]
+    assert hostile_page().replace("\n", "").isprintable()
+
+
+def test_flips_are_counted_as_items_are_and_a_figure_draws_one_bar_per_row() -> None:
+    found = {one.name: one for one in flips(measured())}
+    assert found["evals: facts"] == Flips("evals: facts", lost=100, gained=10, of=400)
+    assert found["evals: needles"] == Flips("evals: needles", lost=4, gained=4, of=400)
+    # an arrow where it runs over
+    axis = Axis(0.0, 1.0, {0.0: "0", 1.0: "1"}, "share")
+    rows = [Row("$a$ <b>", "w", 0.5, 0.2, 3.0), Row("c", "w", math.nan, math.nan, 1.0)]
+    svg = ET.fromstring(draw(rows, axis, 0.8))
+    words = [node.text for node in svg.iter(f"{SVG}text")]
+    assert {"$a$ <b>", "c", "w", "share"} <= set(words)
+    assert [node.get("class") for node in svg.iter(f"{SVG}path") if "class" in node.attrib] == ["right"]
+    assert [float(node.get("cx", "nan")) for node in svg.iter(f"{SVG}circle")] == [(LEFT + RIGHT) / 2]
+    assert not [node for node in svg.iter() if "style" in node.attrib]
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="no Chromium on this machine")
+def test_a_browser_runs_nothing_and_the_policy_of_the_page_forbids_what_text_might_bring(tmp_path: Path) -> None:
+    path = tmp_path / "report.html"
+    evil = "<script>document.title='owned'</script><img src='http://127.0.0.1:9/x'><p style='color: red'>x</p></main>"
+    path.write_text(hostile_page(), encoding="utf-8")
+    with chromium() as browser:
+        page = browser.new_page(viewport={"width": 500, "height": 900})
+        said: list[str] = []
+        page.on("dialog", lambda dialog: (said.append(dialog.message), dialog.dismiss()))
+        page.on("console", lambda message: said.append(message.text))
+        page.on("request", lambda request: said.append(request.url))
+        page.goto(f"file://{path}")
+        assert said == [f"file://{path}"]
+        assert page.inner_text("main").startswith("✗ FAIL with waivers")
+        assert page.evaluate("document.documentElement.scrollWidth") <= 500
+        path.write_text(hostile_page().replace("</main>", evil), encoding="utf-8")
+        page.goto(f"file://{path}")
+        assert page.title() != "owned"
+        assert len([message for message in said if "Content Security Policy" in message]) == 3
+
+
+# -- the published schema
+
+
+PUBLISHED = Path(__file__).parents[3] / "docs" / "schemas" / "report.schema.json"
+
+
+@pytest.fixture(scope="module")
+def published() -> Draft202012Validator:
+    schema = json.loads(PUBLISHED.read_text(encoding="utf-8"))
+    Draft202012Validator.check_schema(schema)
+    return Draft202012Validator(schema, format_checker=Draft202012Validator.FORMAT_CHECKER)
+
+
+def document(report: GateReport, run: RunRecord | None = None, **more: Any) -> Any:
+    return json.loads(to_json(Document(report, run, **more)))
+
+
+def test_the_published_schema_is_the_codes_and_its_run_loses_nothing_but_report_and_import() -> None:
+    assert PUBLISHED.read_text(encoding="utf-8") == json_schema(), "write it anew: q36eval report --schema"
+    left_out = {"report", "imported"}
+    assert set(RunSection.model_fields) == set(RunRecord.model_fields) - left_out
+    run = run_of()
+    assert document(clean_report(), run)["run"] == json.loads(run.model_dump_json(exclude=left_out))
+
+
+@pytest.mark.long
+def test_real_reports_hold_to_it(published: Draft202012Validator) -> None:
+    not_finite = clean_report()
+    odd = not_finite.criteria[0].model_copy(update={"value": math.nan, "to_turn": math.inf})
+    not_finite = not_finite.model_copy(update={"criteria": (odd, *not_finite.criteria[1:])})
+    for judged in (clean_report(), with_distances(hostile_report(waive=True)), hostile_report(), not_finite):
+        for run in (None, run_of(), run_of("main", identity=None, finished=None)):
+            published.validate(document(judged, run))
+            published.validate(document(judged, run, measurements=measured()))
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        (("report", "verdict"), "MAYBE"),
+        (("report", "criteria", 0, "p_pass"), "0.5"),
+        (("report", "lanes", 0, "extra"), 1),
+        (("run", "started"), None),
+        (("schema",), "urn:q36eval:report:1"),
+        (("report", "criteria", 0, "to_turn"), ...),
+    ],
+)
+def test_other_documents_do_not(published: Draft202012Validator, path: tuple[Any, ...], value: Any) -> None:
+    """Nor one that lacks a field (`...`): every field is promised."""
+    body = document(clean_report(), run_of())
+    inner = body
+    for step in path[:-1]:
+        inner = inner[step]
+    inner[path[-1]] = value
+    if value is ...:
+        del inner[path[-1]]
+    assert not published.is_valid(body)
