@@ -14,8 +14,7 @@ from q36eval.kl.corpus import CorpusDocument, load_corpus
 from q36eval.kl.probe import KLProbe
 from q36eval.records import ProbeName
 from tests.app.judged_runs import open_history
-from tests.app.sandbox_gates import REPOSITORY, Gates
-from tests.app.weights_gates import POLICY, SKIPPING
+from tests.app.sandbox_gates import POLICY, REPOSITORY, SKIPPING, Gates
 from tests.once import built_once
 
 

@@ -31,7 +31,7 @@ from q36eval.probes import Probe, Progress, WorkItem
 from q36eval.records import Lane, ProbeName
 from tests.app.sandbox_gates import Gates
 from tests.evals.small_suite import ROOT, write_small_suite
-from tests.kills import killed_after, whole
+from tests.forked import killed_after, whole
 from tests.q36eval.gate.evidence import only
 from tests.small_corpus import write_corpus
 

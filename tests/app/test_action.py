@@ -15,9 +15,8 @@ import pytest
 import yaml
 
 from q36eval.app.cli.gate import gate
-from tests.app.sandbox_gates import REPOSITORY, copied
+from tests.app.sandbox_gates import POLICY, REPOSITORY, copied
 from tests.app.test_project_file import POLICY as ONE_LANE
-from tests.app.weights_gates import POLICY
 from tests.branches import folder_of
 from tests.loopback_hub import Hub
 

@@ -20,8 +20,7 @@ from q36eval.kl.probe import KLProbe
 from q36eval.records import ProbeName, Verdict
 from q36eval.references import captures_in
 from q36eval.run.request import Request, Target
-from tests.app.sandbox_gates import Gates, Heard
-from tests.app.weights_gates import POLICY, kl
+from tests.app.sandbox_gates import POLICY, Gates, Heard, kl
 from tests.q36eval.checkpoints.inspection.damage import flip
 from tests.raising import raises
 

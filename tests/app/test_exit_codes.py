@@ -21,8 +21,7 @@ from sqlalchemy import Engine, event
 from q36eval.history import EventKind, History, RunState
 from q36eval.records import Verdict
 from tests import commands, forked
-from tests.app.sandbox_gates import REPOSITORY, copied
-from tests.app.weights_gates import SKIPPING, runs, said
+from tests.app.sandbox_gates import REPOSITORY, SKIPPING, copied, runs, said
 from tests.branches import folder_of
 
 

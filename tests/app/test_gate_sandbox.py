@@ -24,9 +24,8 @@ from q36eval.records import ItemOutcome, Measurement, ProbeFailure, ProbeName, V
 from q36eval.run.request import Target
 from q36eval.token_files import TOKENS
 from tests.app.judged_runs import report_of
-from tests.app.sandbox_gates import REPOSITORY, SANDBOX, Gates, Heard, copied, two_tokens_swapped
-from tests.app.weights_gates import POLICY as WEIGHTS
-from tests.app.weights_gates import kl
+from tests.app.sandbox_gates import POLICY as WEIGHTS
+from tests.app.sandbox_gates import REPOSITORY, SANDBOX, Gates, Heard, copied, kl, two_tokens_swapped
 from tests.branches import folder_of
 from tests.q36eval.checkpoints.inspection.damage import edit, flip
 from tests.raising import failing, raises

@@ -21,7 +21,7 @@ from q36eval.history import History, RunState
 from q36eval.kl.tokens import read_tokens
 from q36eval.token_files import TOKENS, WORST
 from tests.app.kill_gates import write_files
-from tests.kills import KILLS, runs
+from tests.forked import KILLS, runs
 
 REPOSITORY = Path(__file__).parents[2]
 STAGES = ("sampling", "capturing the reference", "measuring the noise floor", "measuring the branch")

@@ -22,8 +22,7 @@ from q36eval.run.memory_report import BATCHES
 from q36eval.run.pack import Estimate, Size
 from q36eval.run.preflight import Problem
 from q36eval.run.workload import planned_run
-from tests.app.sandbox_gates import Gates, Heard
-from tests.app.weights_gates import SKIPPING
+from tests.app.sandbox_gates import SKIPPING, Gates, Heard
 from tests.commands import command_tree, q36eval
 from tests.loopback_hub import Hub
 from tests.raising import failing, raises

@@ -12,7 +12,7 @@ from q36eval.history import History, RunRecord
 from q36eval.reports.github_report import SUMMARY_LIMIT_BYTES
 from tests import commands
 from tests.app.judged_runs import judge_run, open_history
-from tests.app.weights_gates import SKIPPING
+from tests.app.sandbox_gates import SKIPPING
 
 Command = Callable[..., tuple[int, str, str]]
 

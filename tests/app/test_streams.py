@@ -23,8 +23,7 @@ from q36eval.checkpoints import load_model
 from q36eval.history import RunState
 from q36eval.records import Verdict
 from tests import commands, forked
-from tests.app.sandbox_gates import copied
-from tests.app.weights_gates import SKIPPING, runs, said
+from tests.app.sandbox_gates import SKIPPING, copied, runs, said
 from tests.branches import folder_of
 
 POLICY = """

@@ -9,8 +9,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from q36eval.canaries.checks import CHECKS_VERSION, Decision, Failure, decisions, outcome_of, run_checks
-from tests.canaries.hand_labelled import PARTS, hand_labelled
-from tests.canaries.labelled_answers import labelled_answers
+from tests.canaries.hand_labelled import PARTS, hand_labelled, labelled_answers
 
 RECORDED = Path(__file__).parent / "judgements.txt"
 

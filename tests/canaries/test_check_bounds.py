@@ -4,7 +4,7 @@ import pytest
 
 from q36eval.canaries.checks import CHECKS, calls_fit, decisions, run_checks
 from q36eval.canaries.checks.base import MAX_FAILURES
-from tests.canaries.labelled_answers import labelled_answers
+from tests.canaries.hand_labelled import labelled_answers
 
 ASKED = {check: answer for answer in labelled_answers() for check in answer.checks}
 MEGABYTE = 1_000_000

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from pydantic_core import from_json
 
 from q36eval.canaries.checks import calls_fit, decisions, run_checks
-from tests.canaries.labelled_answers import labelled_answers
+from tests.canaries.hand_labelled import labelled_answers
 from tests.profiles import sized
 
 ASKED = {check: answer for answer in labelled_answers() for check in answer.checks}

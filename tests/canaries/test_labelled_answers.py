@@ -3,7 +3,7 @@
 import pytest
 
 from q36eval.canaries.checks import CHECKS, decisions, run_checks
-from tests.canaries.labelled_answers import Labelled, labelled_answers
+from tests.canaries.hand_labelled import Labelled, labelled_answers
 
 LABELLED = list(labelled_answers())
 RIGHT = [answer for answer in LABELLED if not answer.codes]

@@ -10,7 +10,7 @@ import pytest
 from q36eval.errors import UsageError
 from q36eval.evals.code_execution import CodeEval, check_code_metric, own_code_eval, passes
 from q36eval.evals.lm_configs import expand, read_config
-from tests.kills import runs
+from tests.forked import runs
 from tests.raising import raises
 
 PATIENT_S = 600.0

@@ -9,8 +9,7 @@ from q36eval.engines import EngineOptions
 from q36eval.history import RunRecord
 from q36eval.records import Measurement, ProbeName
 from q36eval.run.request import CanaryChoice, Target
-from tests.app.sandbox_gates import Gates
-from tests.app.weights_gates import kl
+from tests.app.sandbox_gates import Gates, kl
 from tests.evals.small_suite import write_small_suite
 from tests.small_corpus import write_corpus
 

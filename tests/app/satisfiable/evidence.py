@@ -22,9 +22,8 @@ from q36eval.records import Measurement, ProbeName
 from q36eval.run.declared_figures import Subject, declared_for
 from q36eval.run.weights import measurements as of_weights
 from tests.app.satisfiable import faults
-from tests.app.satisfiable.asked import Asked, ask
 from tests.app.satisfiable.frozen_like import write_suite_like
-from tests.app.satisfiable.stub_deployment import Abridging, Fault
+from tests.app.satisfiable.stub_deployment import Abridging, Asked, Fault, ask
 from tests.branches import folder_of
 from tests.evals.small_suite import FROZEN, write_small_suite
 

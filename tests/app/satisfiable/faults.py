@@ -11,8 +11,7 @@ import torch
 from q36eval.engines.base import ScoreRequest
 from q36eval.gate import Criterion
 from q36eval.records import Lane
-from tests.app.satisfiable.asked import Asked
-from tests.app.satisfiable.stub_deployment import Fault
+from tests.app.satisfiable.stub_deployment import Asked, Fault
 from tests.q36eval.checkpoints.inspection import damage
 
 SHOPS = ("obchod A", "obchod B", "obchod C")

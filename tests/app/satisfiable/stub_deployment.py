@@ -2,13 +2,21 @@
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import torch
 
 from q36eval.engines.base import Engine, Generated, GenerationRequest, Scored, ScoreRequest
 from q36eval.engines.logits import OutputHead
-from q36eval.records import DeploymentIdentity
+from q36eval.probes import Probe, Progress
+from q36eval.records import DeploymentIdentity, ItemOutcome, Measurement
+from q36eval.references import Capture
+from q36eval.run.capture import ReferenceAnswers
+from q36eval.run.items import Work
+from q36eval.run.rounds import run_probes
+from tests.q36eval.run.runner import MemorySink
 
 SCALE = 12.0
 """Logit of the token that comes next: likely, and not so certain that nothing could be lost."""
@@ -127,3 +135,53 @@ def right_answers(probes: Sequence[Any]) -> RightAnswers:
                 elif document.choices and number == document.target:
                     choices |= {piece.request_key: piece.token_ids for piece in reading.pieces}
     return RightAnswers(texts, choices)
+
+
+# -- evidence by real probe code, through the real runner: what the stub answers is all that is made up
+
+
+@dataclass(frozen=True)
+class Asked:
+    """One probe, what it asked a deployment that answers as the reference does, and what it made of that."""
+
+    probe: Any
+    tokenizer: Any
+    work: Work
+    answers_of: Callable[[Sequence[Work]], ReferenceAnswers]
+    outcomes: tuple[ItemOutcome, ...]
+    measurements: tuple[Measurement, ...]
+
+    @cached_property
+    def right(self) -> RightAnswers:
+        return right_answers([self.probe])
+
+    def with_fault(self, fault: Fault) -> tuple[Measurement, ...]:
+        """What is measured of a deployment with that fault: the items it concerns are asked anew."""
+        sink = MemorySink([outcome for outcome in self.outcomes if outcome.item_key not in fault.items])
+        engine = StubDeployment(self.tokenizer, self.right, fault)
+        run_probes(lambda: engine, self.tokenizer, self.answers_of, [self.probe], sink, Progress())
+        assert not sink.failures
+        return tuple(sink.measurements)
+
+
+def ask(
+    probe: Probe,
+    tokenizer: Any,
+    folder: Path,
+    right: Callable[[Any], RightAnswers] = lambda probe: right_answers([probe]),
+) -> Asked:
+    """The probe asks the stub, reference and branch alike, all that it plans; `right` is what the stub knows."""
+    works: list[Work] = []
+    sink, deployment = MemorySink(), StubDeployment(tokenizer, RightAnswers({}, {}))
+
+    def open_capture(own: Probe) -> Capture:
+        return Capture(folder, deployment.identity, own.name, own.suite_sha256)
+
+    def answers_of(planned: Sequence[Work]) -> ReferenceAnswers:
+        works.extend(planned)
+        deployment.right = right(probe)
+        return ReferenceAnswers(planned, open_capture, lambda: deployment, Progress())
+
+    run_probes(lambda: deployment, tokenizer, answers_of, [probe], sink, Progress())
+    assert not sink.failures, sink.failures
+    return Asked(probe, tokenizer, works[0], answers_of, tuple(sink.items), tuple(sink.measurements))

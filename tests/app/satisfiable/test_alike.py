@@ -12,8 +12,7 @@ from q36eval.evals.probe import EvalsProbe
 from q36eval.gate import CriterionVerdict, decide
 from q36eval.gate.policy_file import read_policy
 from q36eval.records import ProbeName, Verdict
-from tests.app.satisfiable.asked import ask
-from tests.app.satisfiable.stub_deployment import Abridging, RightAnswers, right_answers
+from tests.app.satisfiable.stub_deployment import Abridging, RightAnswers, ask, right_answers
 from tests.evals.small_suite import FROZEN, write_small_suite
 from tests.q36eval.gate.evidence import without_competence
 

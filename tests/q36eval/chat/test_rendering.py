@@ -28,7 +28,7 @@ from q36eval.chat.rendering import (
 from q36eval.checkpoints import load_tokenizer
 from q36eval.errors import EngineError
 from q36eval.kl.corpus_plan import generated
-from tests.kills import runs
+from tests.forked import runs
 from tests.raising import raises
 
 SANDBOX = Path(__file__).parents[3] / "data" / "sandbox" / "bf16"

@@ -28,8 +28,8 @@ from q36eval.run.decoded_branch import DecodedHere, beginnings
 from q36eval.run.request import Request, Target, asks_endpoint, probes_for
 from q36eval.run.served_lane import alone
 from q36eval.run.serving_error import record, tell_apart
+from tests.app.sandbox_gates import POLICY as WEIGHTS
 from tests.app.sandbox_gates import REPOSITORY, SANDBOX, Gates
-from tests.app.weights_gates import POLICY as WEIGHTS
 from tests.branches import folder_of
 from tests.q36eval.openai.server import Served, opened, serving
 from tests.q36eval.run.test_serving_error import divergence_of, documents, plan, register

@@ -49,7 +49,7 @@ from q36eval.run.request import Request, Target
 from q36eval.run.rounds import plan_probes
 from q36eval.stats import MAX_ERRORED_SHARE
 from tests import commands
-from tests.app.weights_gates import SKIPPING
+from tests.app.sandbox_gates import SKIPPING
 from tests.commands import q36eval
 from tests.evals.small_suite import FROZEN, ROOT, write_small_suite
 from tests.frozen_data import write_frozen
