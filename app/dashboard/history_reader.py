@@ -1,17 +1,20 @@
 """Reads history for the pages, and caches slow reads until the data changes."""
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import streamlit as st
 
+from q36eval.app.dashboard.escape import line
 from q36eval.app.dashboard.launch_options import Started, file_of
 from q36eval.app.figures.canary_lanes import CanaryLanes
 from q36eval.app.figures.deciding_answers import deciding_items, largest_loss
 from q36eval.config.paths import Paths
 from q36eval.drift import BranchDrift, MetricDrift
+from q36eval.errors import Q36Error
 from q36eval.history import History, RunRecord, RunState
 from q36eval.history.decisions import report_sha256
 from q36eval.history.run_comparison import Comparison, compare
@@ -28,6 +31,16 @@ FRESH_S = 5
 """The evidence of an unfinished run is read again after this many seconds."""
 
 T = TypeVar("T")
+
+
+@contextmanager
+def explained(show: Callable[[str], object] = st.error, heading: str = "The history cannot be read.") -> Iterator[None]:
+    """Shows an error in the block as a heading and a sentence. A part that is drawn again alone needs its own."""
+    try:
+        yield
+    except Q36Error as error:
+        show(heading)
+        st.text(line(str(error)))
 
 
 def source_key(source: str) -> str | None:

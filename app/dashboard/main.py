@@ -5,10 +5,10 @@ from pathlib import Path
 import streamlit as st
 
 from q36eval.app.dashboard.drawing.tables import TERMS
-from q36eval.app.dashboard.escape import label, line
+from q36eval.app.dashboard.escape import label
+from q36eval.app.dashboard.history_reader import explained
 from q36eval.app.dashboard.launch_options import Started, shown_source
 from q36eval.app.dashboard.reviewer import draw_login
-from q36eval.errors import Q36Error
 from q36eval.provenance import version_of
 
 # A tick and a cross; drawn here, for Streamlit fetches its own icons for the browser's tab from a server elsewhere.
@@ -52,11 +52,8 @@ def main() -> None:
         st.caption(of, help=label(source))
         st.caption("Terms", help="\n\n".join(f"**{term}**: {meaning}" for term, meaning in TERMS.items()))
         draw_login()
-    try:
+    with explained():
         page.run()
-    except Q36Error as error:
-        st.error("The history cannot be read.")
-        st.text(line(str(error)))
 
 
 main()

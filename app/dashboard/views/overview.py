@@ -8,7 +8,7 @@ from q36eval.app.dashboard.drawing.branches import Action, draw_branches
 from q36eval.app.dashboard.drawing.parts import page_head, page_of, reader_or_stop
 from q36eval.app.dashboard.drawing.standing import LIVE_EVERY_S, draw_live, running
 from q36eval.app.dashboard.escape import label, line, name
-from q36eval.app.dashboard.history_reader import Reader
+from q36eval.app.dashboard.history_reader import Reader, explained
 from q36eval.app.standing import BranchStanding, Standing, Standings, in_order
 from q36eval.history import RunState
 from q36eval.reports.ui_address import evidence_place
@@ -22,8 +22,8 @@ def draw() -> None:
     page_head("Overview")
     reader = reader_or_stop()
     known = Standings(reader.history, datetime.now(UTC))
-    st.fragment(_draw_running, run_every=LIVE_EVERY_S)(reader)
     rows = in_order(known.all())
+    st.fragment(_draw_running, run_every=LIVE_EVERY_S)(reader)
     listed = [row for row in rows if not row.apart]
     if not listed:
         st.info("No release candidate yet: a gate measures a branch and decides whether it may ship.")
@@ -42,6 +42,7 @@ def _action(row: BranchStanding) -> Action:
     return "run", "Open", {"run": row.run.id}
 
 
+@explained()
 def _draw_running(reader: Reader) -> None:
     for live in running(reader):
         draw_live(live)

@@ -19,7 +19,7 @@ from q36eval.app.dashboard.drawing.parts import (
 )
 from q36eval.app.dashboard.drawing.standing import draw_standing_beside
 from q36eval.app.dashboard.escape import line
-from q36eval.app.dashboard.history_reader import Reader
+from q36eval.app.dashboard.history_reader import Reader, explained
 from q36eval.app.dashboard.models.review import (
     CANARY,
     decided_today,
@@ -38,7 +38,7 @@ from q36eval.app.dashboard.verdict_style import look_of
 from q36eval.app.reviewing.effects import record_needed
 from q36eval.app.reviewing.waiver_files import LONGEST_DAYS
 from q36eval.app.standing import Standings
-from q36eval.errors import Q36Error, UsageError
+from q36eval.errors import UsageError
 from q36eval.gate.report import CriterionVerdict, GateReport, Waiver
 from q36eval.history import RunRecord
 from q36eval.history.decisions import policy_of, report_sha256
@@ -159,12 +159,8 @@ def draw_forms(reader: Reader, run: RunRecord, report: GateReport, allowed: Perm
     waits = "Waive" if needed is None and report.exit_code else "Bless"
     first = "Sign off" if needed is not None or waits_for_signature(report) else waits
     for draw, tab in zip(titles.values(), st.tabs(list(titles), default=first), strict=True):
-        with tab:
-            try:
-                draw(reader, run, report, allowed)
-            except Q36Error as error:
-                st.warning("Not possible for this run:")
-                st.text(line(str(error)))
+        with tab, explained(st.warning, "Not possible for this run:"):
+            draw(reader, run, report, allowed)
 
 
 def _draw_moved(reader: Reader, run: RunRecord, report: GateReport) -> None:
@@ -349,15 +345,11 @@ def _write_button(label: str, key: str, allowed: Permission, write: Callable[[st
     if key not in pressed:
         return
     pressed.discard(key)
-    try:
+    with explained(st.error, "Nothing was written:"):
         with st.spinner("Writing, and deciding again …"):
             words = write(st.session_state.get("reviewer", ""))
         st.session_state[DONE].append((key.partition(" ")[0], words))
-    except Q36Error as error:
-        st.error("Nothing was written:")
-        st.text(line(str(error)))
-        return
-    st.rerun()
+        st.rerun()
 
 
 if __name__ == "__main__":

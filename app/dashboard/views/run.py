@@ -7,7 +7,7 @@ from q36eval.app.dashboard.drawing.parts import choose_run, copy_box, page_head,
 from q36eval.app.dashboard.drawing.standing import LIVE_EVERY_S, draw_standing_beside, running
 from q36eval.app.dashboard.drawing.tables import Plot
 from q36eval.app.dashboard.escape import label, line
-from q36eval.app.dashboard.history_reader import Reader
+from q36eval.app.dashboard.history_reader import Reader, explained
 from q36eval.app.dashboard.models.run import (
     criteria_rows,
     decision_rows,
@@ -86,6 +86,7 @@ def _draw_undecided(reader: Reader, run: RunRecord) -> None:
         st.text(line(failure.sentence))
 
 
+@explained()
 def _draw_running(reader: Reader, run: RunRecord) -> None:
     """Whether it is alive, its stage and its remaining time, as in the terminal."""
     found = running(reader, run.id)

@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 from driving import answers_of, markup_of, tables_of
+from streamlit.testing.v1 import AppTest
 from written_history import HOSTILE, worst_token, write_history
 
 from q36eval.config import Paths
@@ -93,9 +94,7 @@ def test_turned_page_survives_a_filter_that_shortens_the_list(visit: Visit, writ
     app = app.number_input[0].set_value(2).run()
     shown_last = answers_of(app)
     app = app.selectbox(key="canary").set_value("tool-calls").run()
-    assert not app.exception
-    assert answers_of(app)
-    assert answers_of(app) != shown_last
+    assert answers_of(app) not in ([], shown_last)
 
 
 @pytest.mark.long
@@ -140,9 +139,9 @@ def test_empty_history_says_which_command_to_run(visit: Visit, tmp_path: Path, p
 def test_file_that_is_no_history_is_one_sentence(visit: Visit, tmp_path: Path) -> None:
     path = tmp_path / "history.sqlite"
     path.write_text("not a database, but long enough to be taken for one " * 20)
-    app = visit(path)
-    assert "cannot be read" in app.error[0].value
-    assert "cannot be used" in texts(app)
+    live = f"from q36eval.app.dashboard.views import overview as o; o._draw_running(o.Reader({str(path)!r}))"
+    for app in (visit(path), AppTest.from_string(live).run()):  # the whole page, and what is drawn again every 2 s
+        assert ("cannot be read" in app.error[0].value, "cannot be used" in texts(app)) == (True, True)
 
 
 @pytest.mark.long
