@@ -39,8 +39,7 @@ INSTALL = 'A history in PostgreSQL needs the "postgres" extra; install it with: 
 CHANGED = "another version of q36eval may have changed it; use that version. Everything written is kept"
 
 REMEDIES = {
-    "full": "make room; everything written before is kept",
-    "No space left": "make room; everything written before is kept",
+    **dict.fromkeys(("full", "No space left"), "make room; everything written before is kept"),
     "I/O": "the disk, or a limit on file sizes, refused it; everything written before is kept",
     "readonly": "make it writable, or name another folder with Q36EVAL_STATE",
     "read-only": "make it writable, or name another database with Q36EVAL_HISTORY",
@@ -48,9 +47,8 @@ REMEDIES = {
     "lock": "another process has held it for too long; try again when that has ended",
     "unable to open": "its file system is read-only, or this user may not open it; see docs/history.md, Several users",
     "does not exist": "create it, or name another database with Q36EVAL_HISTORY",
-    "no such column": CHANGED,
-    "no such table": CHANGED,
-    "has no column named": CHANGED,
+    **dict.fromkeys(("no such column", "no such table", "has no column named"), CHANGED),
+    **dict.fromkeys(("server running", "server closed", "administrator", "database system is"), "start it again"),
 }
 """Remedies for a person, by words of the database's message."""
 
@@ -58,7 +56,7 @@ REMEDIES = {
 def sentence_of(error: Exception) -> str:
     """The database's own words in one line, and the remedy."""
     origin = error.orig if isinstance(error, DatabaseError) else error
-    words = " ".join(line.strip() for line in str(origin).splitlines() if line.strip()).rstrip(".")
+    words = "; ".join(line.strip() for line in str(origin).splitlines() if line.strip()).rstrip(".?")
     remedy = next((remedy for word, remedy in REMEDIES.items() if word in words), None)
     return words if remedy is None else f"{words}; {remedy}"
 
@@ -90,14 +88,13 @@ def open_engine(path_or_url: Path | str, *, upgrade: bool = True) -> Engine:
             migrate(engine, shown(url), WRITE)
             if not of_server:
                 _switch_to_wal(engine)
-    except (DatabaseError, sqlite3.DatabaseError) as error:
+    except (DatabaseError, sqlite3.DatabaseError, UsageError) as error:
         engine.dispose()
+        if isinstance(error, UsageError):
+            raise
         raise UsageError(
-            "history-unusable", f"history database {shown(url)} cannot be used: {sentence_of(error)}."
+            "history-unusable", f"The history database {shown(url)} cannot be used: {sentence_of(error)}."
         ) from error
-    except UsageError:
-        engine.dispose()
-        raise
     return engine
 
 
@@ -157,7 +154,7 @@ def _sqlite(url: URL, writing: bool) -> Engine:
         file.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise UsageError(
-            "folder-unwritable", f"history folder {file.parent} cannot be made: {error.strerror}."
+            "folder-unwritable", f"The history folder {file.parent} cannot be made: {error.strerror}."
         ) from error
     if writing:
         with suppress(OSError):  # what opens it says why it cannot; SQLite itself never lets a group write
@@ -206,23 +203,19 @@ def _begin(connection: Connection) -> None:
             stop_if_told()
             if not said and time.monotonic() - begun >= PATIENCE_SECONDS:
                 said = True
-                _say_waiting(str(connection.engine.url.database))
+                with suppress(OSError, ValueError):  # a closed stream does not affect the wait
+                    print(
+                        f"q36eval: another process holds the history {connection.engine.url.database}; waiting for it, "
+                        f"{WAIT_SECONDS:,.0f} s at most.",
+                        file=sys.stderr,
+                        flush=True,
+                    )
     finally:
         _set_busy_timeout(connection, PATIENCE_SECONDS)
 
 
 def _set_busy_timeout(connection: Connection, seconds: float) -> None:
     connection.exec_driver_sql(f"PRAGMA busy_timeout = {int(1000 * min(seconds, WAIT_SECONDS))}")
-
-
-def _say_waiting(name: str) -> None:
-    """One sentence for the user; a closed stream does not affect the wait."""
-    with suppress(OSError, ValueError):
-        print(
-            f"q36eval: another process holds the history {name}; waiting for it, {WAIT_SECONDS:,.0f} s at most.",
-            file=sys.stderr,
-            flush=True,
-        )
 
 
 _FILES: "weakref.WeakKeyDictionary[Engine, tuple[int, int]]" = weakref.WeakKeyDictionary()
