@@ -161,7 +161,7 @@ class Asker:
                 rows: list[Row] = [
                     {int(token): _log_prob(one["logprob"]) for token, one in entry.items()} for entry in entries[first:]
                 ]
-            except (TypeError, ValueError, KeyError, AttributeError) as error:
+            except (TypeError, ValueError, KeyError, AttributeError, OverflowError) as error:
                 raise MalformedError("the log-probabilities of the prompt's tokens cannot be read") from error
             if not all(rows):
                 raise MalformedError("the answer lacks the log-probabilities of some of the prompt's tokens")

@@ -6,7 +6,7 @@ Any mismatch is a `MalformedError`, and the request is repeated; the message des
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
 import numpy as np
 import torch
@@ -24,6 +24,9 @@ ALIGNED_NATS = 0.25
 """The maximum difference of a server's two computations of one position at its likely tokens; positions shifted by one
 differ by several nats."""
 TOKEN_ID = "token_id:"
+Name = Annotated[str, Field(max_length=1000)]
+"""A text that messages repeat."""
+TokenId = Annotated[int, Field(ge=0, lt=2**31)]
 
 
 class Answered(BaseModel):
@@ -49,7 +52,7 @@ class Usage(Answered):
 class TokenLogprob(Answered):
     """A token and its log-probability by id, as in llama.cpp."""
 
-    id: int
+    id: TokenId
     logprob: float
     top_logprobs: "list[TokenLogprob]" = Field(default_factory=list)
 
@@ -73,9 +76,9 @@ class Choice(Answered):
 
     index: int
     text: str
-    finish_reason: str | None = None
-    token_ids: list[int] | None = None
-    prompt_token_ids: list[int] | None = None
+    finish_reason: Name | None = None
+    token_ids: list[TokenId] | None = None
+    prompt_token_ids: list[TokenId] | None = None
     prompt_logprobs: Any = None
     logprobs: TopLogprobs | None = None
 
@@ -91,10 +94,10 @@ class Completions(Answered):
     """The answer of `/v1/completions` to a list of prompts, one choice each."""
 
     id: str
-    model: str
+    model: Name
     choices: list[Choice] = Field(min_length=1)
     usage: Usage | None = None
-    system_fingerprint: str | None = None
+    system_fingerprint: Name | None = None
 
 
 class Completion(Completions):
@@ -111,8 +114,8 @@ class Completion(Completions):
 class Model(Answered):
     """An entry of `/v1/models`. llama.cpp reports the context of one of its slots as `meta.n_ctx`."""
 
-    id: str
-    root: str | None = None
+    id: Name
+    root: Name | None = None
     owned_by: str | None = None
     max_model_len: int | None = None
 
@@ -134,7 +137,7 @@ class Models(Answered):
 class Tokenized(Answered):
     """The answer of `/tokenize`."""
 
-    tokens: list[int]
+    tokens: list[TokenId]
 
 
 AnswerT = TypeVar("AnswerT", bound=Answered)
@@ -217,7 +220,7 @@ def prompt_rows(
             raise MalformedError(f"the log-probabilities at position {place} are those of another position")
         try:
             values = [float(one["logprob"]) for one in entry.values()]
-        except (TypeError, ValueError, KeyError) as error:
+        except (TypeError, ValueError, KeyError, OverflowError) as error:
             raise MalformedError(f"the log-probabilities at position {place} cannot be read") from error
         rows.append(packed_row(_tokens_of(entry, "", vocabulary), values, vocabulary, top_k))
     return torch.stack(rows)

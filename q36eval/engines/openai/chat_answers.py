@@ -9,7 +9,7 @@ from typing import Any
 
 from pydantic import Field
 
-from q36eval.engines.openai.answers import Answered, Usage, read_as
+from q36eval.engines.openai.answers import Answered, Name, TokenId, Usage, read_as
 from q36eval.engines.openai.client import MalformedError
 
 
@@ -42,8 +42,8 @@ class ChatChoice(Answered):
     index: int = 0
     message: Said | None = None
     delta: Said | None = None
-    finish_reason: str | None = None
-    token_ids: list[int] | None = None
+    finish_reason: Name | None = None
+    token_ids: list[TokenId] | None = None
 
 
 class Chat(Answered):
@@ -52,7 +52,7 @@ class Chat(Answered):
     model: str
     choices: list[ChatChoice] = Field(max_length=1)
     usage: Usage | None = None
-    prompt_token_ids: list[int] | None = None
+    prompt_token_ids: list[TokenId] | None = None
 
 
 @dataclass(frozen=True)

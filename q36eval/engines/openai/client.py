@@ -329,9 +329,7 @@ class Client:
         most = min(self._limits.answer_bytes, expected_bytes(body, self.vocabulary))
         with self._responding(method, url, body) as response:
             if encoding := response.headers.get("content-encoding"):
-                raise MalformedError(
-                    f"the answer is compressed ({encoding[:SAID_CHARACTERS]}), which was not asked for"
-                )
+                raise MalformedError(f"the answer is compressed ({encoding}), which was not asked for")
             for part in response.iter_bytes():
                 size += len(part)
                 parts.append(part)
@@ -346,8 +344,7 @@ class Client:
             self._meter.after(status, time.monotonic() - began, wait, content)
         if status < 300:
             return content
-        told = self._hidden(_said(content))[:SAID_CHARACTERS]  # a key that is cut in two would not be recognised
-        said = f"status {status}: {told}".rstrip(": ")
+        said = f"status {status}: {self._hidden(_said(content))}".rstrip(": ")
         if status in (401, 403) and url.removeprefix(self.address.base) in API:
             raise EngineError(
                 "server-refused", f"The server {self.address.base} refuses the key ({said}); set {API_KEY}."
@@ -372,12 +369,12 @@ class Client:
             except (httpx.RemoteProtocolError, httpx.ReadError, httpx.WriteError) as error:
                 if connected or time.monotonic() - began > LEFT_OPEN_SECONDS:
                     raise
-                raise _LeftOpenError(f"the server had ended the connection: {error}") from error
+                raise _LeftOpenError(f"the server had ended the connection: {self._hidden(str(error))}") from error
             yield response
 
     def _hidden(self, text: str) -> str:
-        """The text without the key, in case a server repeats it."""
-        return redacted(text, self.address.key or "")
+        """The beginning of a text, without the key, in case a server repeats it: cut first it would not be found."""
+        return redacted(text, self.address.key or "")[:SAID_CHARACTERS]
 
 
 def _json(content: bytes) -> Any:

@@ -106,4 +106,4 @@ def _capacity(labels: Mapping[str, str]) -> int | None:
 
 def _whole(labels: Mapping[str, str], name: str) -> int | None:
     value = labels.get(name, "")
-    return int(value) if value.isdecimal() else None
+    return int(value) if value.isdecimal() and len(value) < 20 else None
