@@ -147,7 +147,9 @@ def _run() -> int:
         code = "disk-full" if error.errno in FULL else "disk-failed"
         sentence = f"{where}{error.strerror or error}; no verdict; earlier measurements are kept."
         return _failed(code, sentence, ExitCode.NOT_MEASURED)
-    except Exception as error:
+    except BaseException as error:
+        if not isinstance(error, Exception) and type(error).__name__ != "PanicException":  # tokenizers' own, of Rust
+            raise
         return _usage_code(error) or _record_crash(error)
     return result if isinstance(result, int) else 0
 
@@ -173,7 +175,7 @@ def _notes(error: BaseException) -> list[str]:
     return getattr(error, "__notes__", [])
 
 
-def _usage_code(error: Exception) -> int | None:
+def _usage_code(error: BaseException) -> int | None:
     """The parser's own errors on wrong options, for any version of click: one sentence, and a pointer to the help."""
     message, context = getattr(error, "format_message", None), getattr(error, "ctx", None)
     if message is None or not hasattr(error, "exit_code"):
@@ -190,7 +192,7 @@ def _usage_code(error: Exception) -> int | None:
     return _failed("usage", f"{sentence}{end} See {help_of} --help.", ExitCode.USAGE)
 
 
-def _record_crash(error: Exception) -> int:
+def _record_crash(error: BaseException) -> int:
     try:
         log = Paths.default().state / "crash.log"
     except Exception:  # it may be the cause of the crash

@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 from sqlalchemy import Engine, event
@@ -122,6 +123,19 @@ def test_4_where_the_machine_and_not_the_branch_is_at_fault(tmp_path: Path, weig
     (run,) = runs(state)
     assert run.verdict is Verdict.INCONCLUSIVE
     assert "model.safetensors cannot be read: Permission denied" in run.report.criteria[0].reason
+
+
+class PanicException(BaseException):
+    """A panic inside tokenizers."""
+
+
+@pytest.mark.parametrize("error", [RuntimeError, PanicException])
+def test_a_crash_is_no_verdict(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: type[BaseException]) -> None:
+    monkeypatch.setattr(History, "open", mock.Mock(side_effect=error("api_key=hunter2")))
+    monkeypatch.setenv("WORK_API_KEY", "api_key=hunter2")
+    ended = commands.q36eval("gate", "--branch", "bf16", *SKIPPING, state=tmp_path, code=4)
+    assert (commands.code_of(ended), (tmp_path / "crash.log").stat().st_mode & 0o777) == ("internal-error", 0o600)
+    assert "hunter2" not in (tmp_path / "crash.log").read_text()
 
 
 @pytest.mark.parametrize(
