@@ -64,6 +64,6 @@ class Differentials:
         yield streams_measured(asked)
 
     def _cache_hit(self) -> Iterator[Measurement]:
-        tie = Alone.of(self._endpoint, self._prompts, self._plan).tie
-        found = cache_hit(self._endpoint, self._prompts, self._plan, tie)
+        alone = Alone.of(self._endpoint, self._prompts, self._plan)
+        found = cache_hit(self._endpoint, self._prompts, self._plan, alone)
         yield measured_differences("cache-hit", found.compared, found.how)

@@ -108,7 +108,8 @@ class InProcessEngine(ResidentEngine):
         _check_values(settings)
         _check_kernels(settings.device)
         logging.set_verbosity_error()  # its hints about optional kernels are irrelevant for a gate's user
-        reuse_freed_memory()
+        if settings.device == "cpu":
+            reuse_freed_memory()
         with opened_once():
             held = hold(settings.folder)
             with held.being_read():

@@ -31,6 +31,7 @@ CONFIGURATION, INTEGRITY = "configuration_differences", "integrity_faults"
 _SAFE = re.compile(r"[\w./][\w ./@+,=-]*", re.ASCII)
 """Commands appear in a terminal, in Markdown code and in HTML: nothing in them needs escaping."""
 
+_SECRET = re.compile("[^=]*(token|key|secret|password)", re.IGNORECASE)
 _COMPUTED_ON = re.compile(r"\w+(:\d+)?", re.ASCII)
 """A device or a type."""
 
@@ -264,8 +265,8 @@ def _arguments(run: "RunRecord") -> str:
         return ""
     named = {name: str(kept[name]) for name in ("device", "kv_cache_dtype") if name in kept}
     words = [f" --{name.replace('_', '-')} {on}" for name, on in named.items() if _COMPUTED_ON.fullmatch(on)]
-    arguments = [each for each in kept.get("engine_arguments", ()) if not names_a_program(each)]
-    return "".join([*words, *(f" --engine-arg {_word(each, 'NAME=VALUE')}" for each in arguments)])
+    shown = [each for each in kept.get("engine_arguments", ()) if not (names_a_program(each) or _SECRET.match(each))]
+    return "".join([*words, *(f" --engine-arg {_word(each, 'NAME=VALUE')}" for each in shown)])
 
 
 def _gate(run: "RunRecord") -> str:

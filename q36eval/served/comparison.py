@@ -28,8 +28,9 @@ NEAR_TIE_NATS = 0.25
 MOVED_NATS = 1.0
 """The log-probability of a common token differs by this much only if another state computed it."""
 NOISY_NATS = 2.0
-"""Both limits for an engine that moves copies of a prompt by more than a near tie. SmolLM2 in W8A8 and in FP8 by vLLM
-on an H200: 42 and 26 % of 512 copies differ by over 0.25 nats; of 256 answers among others or cached, none by 1.3."""
+"""Both limits where a batch's shape changes, for an engine that moves copies of a prompt by more than a near tie: of
+SmolLM2 in W8A8 and FP8 by vLLM on an H200 42 and 26 % of 512 copies are over 0.25 nats apart, 1.4 % and none over 2,
+and of 256 answers among others or found in the cache none over 1.3."""
 SHOWN = 3
 """The number of differing items that are named."""
 
@@ -90,12 +91,17 @@ def _moved(baseline: Continuation, other: Continuation, shared: int, most: float
 
 
 def _gap(side: Continuation, place: int, chosen: int, instead: int) -> float | None:
-    """The margin of that side's own token over the other's; a lower bound if the other is not listed."""
+    """The margin of that side's own token over the other's; a lower bound if the other is not listed.
+
+    Infinite if the side's own token is not its likeliest: a sampler chose it, and no rounding.
+    """
     if side.log_probs is None or place >= len(side.log_probs):
         return None
     row = side.log_probs[place]
     if chosen not in row:
         return None
+    if max(row.values()) - row[chosen] > NEAR_TIE_NATS:
+        return float("inf")
     return row[chosen] - row.get(instead, min(row.values()) if len(row) > 1 else -float("inf"))
 
 

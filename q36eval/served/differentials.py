@@ -18,7 +18,7 @@ from q36eval.engines.openai.endpoint import (
     RefusedError,
     fresh_salt,
 )
-from q36eval.served.comparison import NEAR_TIE_NATS, NOISY_NATS, Compared, difference
+from q36eval.served.comparison import NEAR_TIE_NATS, NOISY_NATS, Compared, difference, sentences
 from q36eval.served.declared_server import Plan
 from q36eval.served.prompts import Prompt, Prompts
 
@@ -32,8 +32,8 @@ BEGUN_ALIKE = 1 / 16
 """The maximum cached share of a prompt sent cold if all prompts have a common beginning, such as a template's."""
 OVERFILL = 1.2
 """Tokens sent to fill the cache, relative to its capacity."""
-COPIES, COPIED = 8, 4
-"""The copies of a prompt that are sent together, and one prompt in how many is copied."""
+COPIES, COPIED = 8, 16
+"""The copies of a prompt that are sent together, and the number of prompts that are copied."""
 SAMPLED_SHARE = 3
 """In the mixed load one request in this many is sampled, and one in this many streamed."""
 LOAD_SHARE = 0.9
@@ -47,6 +47,7 @@ START_CACHING = (
 ValueT = TypeVar("ValueT")
 Answers = dict[str, "Continuation | str"]
 """By a prompt's name its answer, or the reason for none."""
+Both = tuple[Answers, Answers]
 
 
 class CannotBeMeasuredError(Exception):
@@ -108,9 +109,7 @@ def _if_cold(answer: "Continuation | str", most: int = 0) -> "Continuation | str
     return f"{answer.cached_tokens} of its tokens were found in the cache, where it was to be asked cold"
 
 
-def compared(
-    prompts: Sequence[Prompt], changed: tuple[Answers, Answers], repeated: tuple[Answers, Answers], tie: float
-) -> list[Compared]:
+def compared(prompts: Sequence[Prompt], changed: Both, repeated: Both, tie: float = NEAR_TIE_NATS) -> list[Compared]:
     """By prompt, the differences with and without the change; an item with a missing answer is errored."""
     result = []
     for prompt in prompts:
@@ -138,7 +137,7 @@ def told_apart(endpoint: Endpoint, items: list[Compared]) -> list[Compared]:
     return items
 
 
-def cache_hit(endpoint: Endpoint, prompts: Prompts, plan: Plan, tie: float) -> Found:
+def cache_hit(endpoint: Endpoint, prompts: Prompts, plan: Plan, alone: "Alone") -> Found:
     """Each prompt cold, cached, and once more as the floor: cold if a salt allows it, else cached again.
 
     A prompt that was never sent but is found received another prompt's cache: that is a difference, whatever the
@@ -177,8 +176,9 @@ def cache_hit(endpoint: Endpoint, prompts: Prompts, plan: Plan, tie: float) -> F
         raise CannotBeMeasuredError(f"{how}: the prefix cache was not tried; {START_CACHING}")
     # a server without salts finds a prompt under any salt; finding an unsent prompt is a fault in both cases
     wrong = {**warm, **others} if others else {}
-    items = told_apart(endpoint, compared([each for each in kept if each.name not in wrong], (first, hit), floor, tie))
-    return Found([*items, *(Compared(name, changed=words) for name, words in wrong.items())], how)
+    right = [each for each in kept if each.name not in wrong]
+    items = told_apart(endpoint, compared(right, (first, hit), floor, alone.tie))
+    return Found([*items, *(Compared(name, changed=words) for name, words in wrong.items())], sentences(how, alone.how))
 
 
 def _shared(prompt: Prompt, all_of_them: Sequence[Prompt]) -> int:
@@ -187,7 +187,7 @@ def _shared(prompt: Prompt, all_of_them: Sequence[Prompt]) -> int:
     return max((first_difference(prompt.token_ids, each) for each in others), default=len(prompt.token_ids))
 
 
-def conversation(endpoint: Endpoint, prompts: Prompts, plan: Plan, tie: float) -> Found:
+def conversation(endpoint: Endpoint, prompts: Prompts, plan: Plan, alone: "Alone") -> Found:
     """Conversations continued turn by turn from the cache, then each turn's whole prompt sent cold, twice.
 
     Raises:
@@ -215,14 +215,14 @@ def conversation(endpoint: Endpoint, prompts: Prompts, plan: Plan, tie: float) -
         )
         found = sum(not isinstance(answer, str) and bool(answer.cached_tokens) for answer in warm.values())
         turns, hits = turns + len(asked_turns), hits + found
-        one = _whole(f"conversation {number}", compared(asked_turns, (first, warm), (first, again), tie))
+        one = _whole(f"conversation {number}", compared(asked_turns, (first, warm), (first, again), alone.tie))
         if one.error is None and (len(asked_turns) < 2 or found < HIT_SHARE * (len(asked_turns) - 1)):
             one = Compared(one.item, error=f"{found} of its {len(asked_turns)} turns were found in the cache")
         result.append(one)
     if not hits:
         raise CannotBeMeasuredError(f"no turn of any conversation was found in the prefix cache; {START_CACHING}")
     how = f"{len(result)} conversations of {turns / max(1, len(result)):.0f} turns, {turns} turns in all"
-    return Found(result, f"{how}, {hits} of them found in the cache")
+    return Found(result, sentences(f"{how}, {hits} of them found in the cache", alone.how))
 
 
 def _whole(name: str, turns: Sequence[Compared]) -> Compared:
@@ -235,7 +235,7 @@ def _whole(name: str, turns: Sequence[Compared]) -> Compared:
     return Compared(name, changed, repeated)
 
 
-def eviction(endpoint: Endpoint, prompts: Prompts, plan: Plan, tie: float) -> Found:
+def eviction(endpoint: Endpoint, prompts: Prompts, plan: Plan) -> Found:
     """Prompts that were cached, then evicted by others, sent again.
 
     Raises:
@@ -270,7 +270,7 @@ def eviction(endpoint: Endpoint, prompts: Prompts, plan: Plan, tie: float) -> Fo
     how = f"{sent}; {sum(gone)} of {len(gone)} prompts found nothing there"
     if sum(gone) < HIT_SHARE * len(gone):
         raise CannotBeMeasuredError(f"{how}: they were not pushed out")
-    return Found(compared(long, (baseline, changed), (baseline, repeated), tie), how)
+    return Found(compared(long, (baseline, changed), (baseline, repeated)), how)
 
 
 def _moves(baseline: "Continuation | str", other: "Continuation | str", tie: float) -> bool:
@@ -295,7 +295,8 @@ class Alone:
     def of(cls, endpoint: Endpoint, prompts: Prompts, plan: Plan) -> "Alone":
         """Send them; some also as copies, which share everything but the shape of their batch."""
         short = prompts.short(plan.items)
-        alone, copied = cls(short, answers(endpoint, short), answers(endpoint, short)), short[::COPIED]
+        alone = cls(short, answers(endpoint, short), answers(endpoint, short))
+        copied = short[:: max(1, len(short) // COPIED)]
         together = {
             one.name: answers(endpoint, [replace(one, name=f"{one.name} #{n}") for n in range(COPIES)], COPIES).values()
             for one in copied
@@ -304,17 +305,14 @@ class Alone:
             sum(any(_moves(alone.baseline[name], copy, tie) for copy in copies) for name, copies in together.items())
             for tie in (NEAR_TIE_NATS, NOISY_NATS)
         )
-        if moved > 2 * far:  # else it is no rounding
+        if moved >= max(2, len(copied) / 4) and moved > 2 * far:  # else it is no rounding
             alone.tie = NOISY_NATS
-            alone.how = (
-                f"{COPIES} copies sent together moved the answers of {moved} of {len(copied)} prompts, as an engine "
-                f"does that quantizes inputs; so tokens up to {NOISY_NATS:g} nats apart are near ties"
-            )
+            alone.how = f"copies of {moved} of {len(copied)} prompts differ: up to {NOISY_NATS:g} nats are a near tie"
         return alone
 
-    def against(self, changed: Answers) -> list[Compared]:
+    def against(self, changed: Answers, tie: float = NEAR_TIE_NATS) -> list[Compared]:
         """The differences of those answers from the baseline."""
-        return compared(self.prompts, (self.baseline, changed), (self.baseline, self.repeated), self.tie)
+        return compared(self.prompts, (self.baseline, changed), (self.baseline, self.repeated), tie)
 
 
 def concurrency(endpoint: Endpoint, alone: Alone, plan: Plan) -> Found:
@@ -325,7 +323,7 @@ def concurrency(endpoint: Endpoint, alone: Alone, plan: Plan) -> Found:
     # one copy of each, varying by prompt: the worst of several must not be compared with a single repeat
     changed = {prompt.name: among[f"{prompt.name} #{at % copies}"] for at, prompt in enumerate(alone.prompts)}
     how = f"{len(together)} requests, {min(plan.concurrency, len(together))} under way at once"
-    return Found(told_apart(endpoint, alone.against(changed)), how)
+    return Found(told_apart(endpoint, alone.against(changed, alone.tie)), sentences(how, alone.how))
 
 
 def after_load(endpoint: Endpoint, prompts: Prompts, alone: Alone, plan: Plan) -> Found:

@@ -15,7 +15,7 @@ from q36eval.served.chat import (
     prompts_measured,
     streams_measured,
 )
-from q36eval.served.comparison import cut_in_half, greedy_measured, measured_differences, sentences
+from q36eval.served.comparison import cut_in_half, greedy_measured, measured_differences
 from q36eval.served.declared_server import PARTS, Plan
 from q36eval.served.differentials import (
     Alone,
@@ -45,7 +45,6 @@ class _Asking:
     def __init__(self, endpoint: Endpoint, other: Endpoint | None, progress: Progress) -> None:
         self._endpoint, self._progress = endpoint, progress
         self._servers = [endpoint] if other is None else [endpoint, other]
-        self.noise = ""
 
     def attempts(self) -> tuple[int, int]:
         """For both endpoints together: the number of attempts, and of those without a usable answer."""
@@ -75,11 +74,7 @@ class _Asking:
 
     def difference(self, part: str, ask: Callable[[], Found]) -> Iterator[Figure]:
         """One differential."""
-        yield from self.part(part, lambda: [self.measured(part, ask())])
-
-    def measured(self, part: str, found: Found) -> Measurement:
-        """The figure of one differential, with the engine's noise."""
-        return measured_differences(part, found.compared, sentences(found.how, self.noise))
+        yield from self.part(part, lambda: [measured_differences(part, (found := ask()).compared, found.how)])
 
 
 def measure_served(
@@ -95,15 +90,15 @@ def measure_served(
     run = _Asking(endpoint, other, progress)
     progress.stage("asking alone", 1)
     alone = Alone.of(endpoint, prompts, plan)
-    run.noise = alone.how
     progress.advance()
     halves = cut_in_half(alone.prompts)
     yield from run.part("greedy", lambda: [greedy_measured(halves, answers(endpoint, halves))])
 
     def of_streams() -> list[Measurement]:
         streams = answers(endpoint, alone.prompts, stream=True)
-        found = Found(alone.against(streams), "raw completions, streamed against whole")
-        return [run.measured("streaming", found), completions_streamed(alone.prompts, alone.baseline, streams)]
+        found = alone.against(streams)
+        compared = measured_differences("streaming", found, "raw completions, streamed against whole")
+        return [compared, completions_streamed(alone.prompts, alone.baseline, streams)]
 
     yield from run.part("streaming", of_streams)
     if other is not None:  # before its first other request
@@ -135,6 +130,6 @@ def measure_served(
         reason = f"chat: the branch's chat template writes no {' and no '.join(lacks)} that q36eval can request, so "
         reason += "their parsers are not evaluated; drop their criteria in a policy of your own that extends this one"
         yield ProbeFailure(probe=ProbeName.SERVED, reason=reason, kind="skipped")
-    yield from run.difference("cache-hit", lambda: cache_hit(endpoint, prompts, plan, alone.tie))
-    yield from run.difference("conversation", lambda: conversation(endpoint, prompts, plan, alone.tie))
-    yield from run.difference("eviction", lambda: eviction(endpoint, prompts, plan, alone.tie))
+    yield from run.difference("cache-hit", lambda: cache_hit(endpoint, prompts, plan, alone))
+    yield from run.difference("conversation", lambda: conversation(endpoint, prompts, plan, alone))
+    yield from run.difference("eviction", lambda: eviction(endpoint, prompts, plan))

@@ -310,12 +310,12 @@ FAULTS = """
 import resource, sys, torch
 from q36eval.memory import reuse_freed_memory
 reuse_freed_memory() if sys.argv[1] == "reused" else None
-def faults():
+def faults(mib):
     before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
-    torch.zeros(64 << 20, dtype=torch.uint8).fill_(1)
+    torch.empty(mib << 20, dtype=torch.uint8).fill_(1)
     return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
-faults()
-print(faults())
+faults(64)
+print(faults(40))
 """
 
 

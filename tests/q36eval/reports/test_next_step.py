@@ -177,7 +177,7 @@ def test_a_branch_is_named_with_the_options_of_its_run() -> None:
     }
     for words, options in named.items():
         assert steps(inconclusive(), provenance={"options": options})[0] == f"q36eval gate {words}"
-    engine = {"device": "cuda:0", "engine_arguments": ["max_model_len=9", "engine_python=/p", "a;b"]}
+    engine = {"device": "cuda:0", "engine_arguments": ["max_model_len=9", "engine_python=/p", "a;b", "hf_token=x"]}
     options = {"branch": ["/b"], "family": None, "engine": "vllm"} | engine
     told = steps(
         inconclusive(), provenance={"options": options}, identity=IDENTITY.model_copy(update={"engine": "vllm"})

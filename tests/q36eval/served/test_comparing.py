@@ -75,9 +75,11 @@ def test_copies_of_a_prompt_show_what_a_batch_moves_and_a_fault_is_more(copies: 
     endpoint: Any = SimpleNamespace(complete=complete)
     alone = Alone.of(endpoint, cast(Any, SimpleNamespace(short=lambda _: prompts)), Plan())
     gaps = (0.01, 1.0, 3.0)
-    found = alone.against({prompt.name: moved(gaps[at % 3]) for at, prompt in enumerate(prompts)})
+    found = alone.against({prompt.name: moved(gaps[at % 3]) for at, prompt in enumerate(prompts)}, alone.tie)
     assert {gaps[at % 3] for at, each in enumerate(found) if each.changed} == differing
     assert (alone.tie, bool(alone.how)) == ((NOISY_NATS, True) if copies == 1 else (NEAR_TIE_NATS, False))
+    sampled = said((7,), row(8, 7, 1.0))
+    assert difference(said((8,), row(8, 7, 1.0)), sampled, NOISY_NATS), "another token than its own likeliest"
 
 
 def moved(gap: float) -> Continuation:

@@ -172,7 +172,7 @@ class Busy:
 def test_what_others_found_in_the_cache_or_had_drafted_is_not_counted(others: bool) -> None:
     prompts: Any = SimpleNamespace(long=lambda *_: LONG)
     server: Any = Busy(others)
-    found = differentials.cache_hit(server, prompts, Plan(), 0.25)
+    found = differentials.cache_hit(server, prompts, Plan(), differentials.Alone([], {}, {}))
     assert not [item for item in found.compared if item.changed is not None]
     assert sum("other clients used" in (item.error or "") for item in found.compared) == (7 if others else 0)
     server: Any = Busy(others)

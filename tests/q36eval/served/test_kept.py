@@ -139,7 +139,7 @@ class Restarted(Chatting):
 
     @override
     def looked_up(self, salt: str, ids: tuple[int, ...]) -> tuple[int, tuple[int, ...]]:
-        if self.answered > 20:
+        if self.answered > 28:
             self.started = 1.0
         return super().looked_up(salt, ids)
 
