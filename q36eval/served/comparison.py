@@ -69,7 +69,8 @@ def difference(baseline: Continuation, other: Continuation, tie: float = NEAR_TI
     ]
     if gaps and max(gaps) <= tie:
         return None
-    return f"other tokens from place {at} on" + (f", {max(gaps):.2f} nats apart" if gaps else "")
+    apart = f", {max(gaps):.2f} nats apart" if gaps and math.isfinite(max(gaps)) else ""
+    return f"other tokens from place {at} on{apart}"
 
 
 def _texts(baseline: Continuation, other: Continuation) -> str:
