@@ -4,6 +4,7 @@ All are immutable, typed, free of I/O and torch, and survive a round trip throug
 as strings).
 """
 
+import operator
 import re
 from collections.abc import Collection, Sequence
 from enum import StrEnum
@@ -425,12 +426,13 @@ class ItemOutcome(Record):
 
 
 class ProbeFailure(Record):
-    """A probe without figures. `crashed`: the engine or the probe failed; `skipped`: it was not to run;
-    `unmeasurable`: the engine lacks a needed ability; `unsuited`: the reference cannot be evaluated on it."""
+    """A probe without figures, or without the `figures` named by key. `crashed`: the engine or the probe failed;
+    `skipped`: it was not to run; `unmeasurable`: the engine lacks a needed ability; `unsuited`: the models do."""
 
     probe: ProbeName
     reason: str
     kind: Literal["crashed", "skipped", "unmeasurable", "unsuited"]
+    figures: tuple[str, ...] = Field(default=(), exclude_if=operator.not_)
 
     @property
     def of_the_engine(self) -> bool:
@@ -442,7 +444,7 @@ class ProbeFailure(Record):
         """The probe's state, and the reason."""
         if self.kind == "skipped":
             return self.reason
-        words = {"unmeasurable": "cannot be measured with this engine", "unsuited": "does not suit the reference"}
+        words = {"unmeasurable": "cannot be measured with this engine", "unsuited": "does not suit the models"}
         return f"the {self.probe} probe {words.get(self.kind, self.kind)}: {self.reason}"
 
 

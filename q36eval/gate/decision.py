@@ -180,7 +180,7 @@ def _verdict(
     criterion: Criterion, result: CriterionResult, p_fail_adjusted: float, alpha: float, tested: int
 ) -> CriterionResult:
     if result.verdict is CriterionVerdict.NOT_MEASURED:
-        unable = criterion.where_able and is_unable(result)
+        unable = result.code == "models-unsuited" or (criterion.where_able and is_unable(result))
         return result.model_copy(update={"verdict": CriterionVerdict.NOT_JUDGED}) if unable else result
     outside = p_fail_adjusted <= alpha
     lost = result.lost_family if outside else ""

@@ -88,7 +88,8 @@ class Evidence:
         return judge(criterion, measurements, failures, floor_of(criterion, self.floors), refused or blessed)
 
     def _failures_of(self, criterion: Criterion) -> list[ProbeFailure]:
-        return [failure for failure in self.failures if failure.probe == criterion.probe]
+        of_probe = (failure for failure in self.failures if failure.probe == criterion.probe)
+        return [failure for failure in of_probe if not failure.figures or criterion.key in failure.figures]
 
 
 def is_of(canary: str, named: Collection[str]) -> bool:

@@ -232,10 +232,11 @@ def _reasons(failures: Sequence[ProbeFailure]) -> str:
 
 def _failure_code(failures: Sequence[ProbeFailure]) -> str:
     """The code of the most severe failure: `probe-crashed`, `probe-unmeasurable`, `probe-skipped`,
-    `reference-unsuited`."""
+    `reference-unsuited`, or of single figures `models-unsuited`."""
     kinds = {failure.kind for failure in failures}
     gravest = next((kind for kind in ("crashed", "unmeasurable", "skipped") if kind in kinds), None)
-    return "reference-unsuited" if gravest is None else f"probe-{gravest}"
+    unsuited = f"{'models' if all(failure.figures for failure in failures) else 'reference'}-unsuited"
+    return unsuited if gravest is None else f"probe-{gravest}"
 
 
 def _blank(criterion: Criterion) -> CriterionResult:

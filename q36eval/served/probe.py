@@ -34,6 +34,10 @@ from q36eval.served.prompts import Prompts
 
 Figure = Measurement | ProbeFailure
 
+OF_TOOLS = ("call_failure_rate[all]", "parser_faults[arguments]", "parser_faults[calls]", "parser_faults[finish]")
+NEEDS = {"tools": OF_TOOLS, "reasoning": ("parser_faults[thought]",)}
+"""The figures that need an ability of the branch's chat template."""
+
 UNSOUND_SHARE = 0.01
 """The maximum share of a part's requests that may need a retry because of a server error or an invalid answer.
 Unlimited retries would hide the very faults that the probe looks for."""
@@ -125,11 +129,11 @@ def measure_served(
         return [figure for figure in of_all if figure.counts.total]
 
     yield from run.part("chat", of_chat)
-    lacks = [*([] if prompts.tools else ["tools"]), *([] if prompts.thinks else ["reasoning"])]
-    if lacks:
-        reason = f"chat: the branch's chat template writes no {' and no '.join(lacks)} that q36eval can request, so "
-        reason += "their parsers are not evaluated; drop their criteria in a policy of your own that extends this one"
-        yield ProbeFailure(probe=ProbeName.SERVED, reason=reason, kind="skipped")
+    for ability, able in (("tools", prompts.tools), ("reasoning", prompts.thinks)):
+        if not able:
+            reason = f"the branch's chat template writes no {ability} that q36eval can request"
+            figures = tuple(f"served.{name}" for name in NEEDS[ability])
+            yield ProbeFailure(probe=ProbeName.SERVED, reason=reason, kind="unsuited", figures=figures)
     yield from run.difference("cache-hit", lambda: cache_hit(endpoint, prompts, plan, alone))
     yield from run.difference("conversation", lambda: conversation(endpoint, prompts, plan, alone))
     yield from run.difference("eviction", lambda: eviction(endpoint, prompts, plan))

@@ -66,6 +66,15 @@ def verdict_badge(verdict: Verdict | CriterionVerdict | None, suffix: str = "") 
     st.badge(f"{look.label}{suffix}", color=look.colour)
 
 
+def probe_page(probe: str) -> tuple[Reader, RunRecord]:
+    """The beginning of a probe's page: the history, and the run that is chosen there."""
+    page_head(probe)
+    reader = reader_or_stop()
+    run = choose_run(reader, f"{probe.lower()}_run")
+    verdict_badge(run.verdict)
+    return reader, run
+
+
 def run_heading(run: RunRecord) -> None:
     """Verdict, branch and policy of the run that the page is about; below them its summary."""
     look, policy = look_of(run.verdict), "" if run.report is None else f", policy {run.report.policy}"

@@ -5,14 +5,11 @@ import streamlit as st
 from q36eval.app.dashboard.drawing.items import draw_item
 from q36eval.app.dashboard.drawing.parts import (
     choice,
-    choose_run,
     csv_button,
     nothing_measured,
-    page_head,
     page_of,
-    reader_or_stop,
+    probe_page,
     table,
-    verdict_badge,
 )
 from q36eval.app.dashboard.escape import line
 from q36eval.app.dashboard.history_reader import Reader
@@ -47,10 +44,7 @@ ITEMS_PER_PAGE = 25
 
 def draw() -> None:
     """The page."""
-    page_head("Canaries")
-    reader = reader_or_stop()
-    run = choose_run(reader, "canaries_run")
-    verdict_badge(run.verdict)
+    reader, run = probe_page("Canaries")
     items = reader.items(run, ProbeName.CANARIES)
     if not items:
         nothing_measured("No canary was evaluated in this run.", reader, run, "canaries")

@@ -5,14 +5,11 @@ import streamlit as st
 from q36eval.app.dashboard.drawing.items import draw_item
 from q36eval.app.dashboard.drawing.parts import (
     choice,
-    choose_run,
     csv_button,
     nothing_measured,
-    page_head,
     page_of,
-    reader_or_stop,
+    probe_page,
     table,
-    verdict_badge,
 )
 from q36eval.app.dashboard.drawing.tables import Plot
 from q36eval.app.dashboard.escape import label, line
@@ -41,10 +38,7 @@ FLIPS_PER_PAGE = 25
 
 def draw() -> None:
     """The page."""
-    page_head("Evals")
-    reader = reader_or_stop()
-    run = choose_run(reader, "evals_run")
-    verdict_badge(run.verdict)
+    reader, run = probe_page("Evals")
     figures = EvalsFigures(reader.measurements(run))
     if not figures.measured:
         nothing_measured("No item of the evals was scored in this run.", reader, run, "evals")

@@ -8,15 +8,12 @@ from q36eval.app.dashboard.drawing.charts import SMALLEST_DRAWN, histogram_figur
 from q36eval.app.dashboard.drawing.parts import (
     chart,
     choice,
-    choose_run,
     copy_box,
     csv_button,
     nothing_measured,
-    page_head,
     page_of,
-    reader_or_stop,
+    probe_page,
     table,
-    verdict_badge,
 )
 from q36eval.app.dashboard.drawing.tables import Plot
 from q36eval.app.dashboard.escape import block, line
@@ -43,10 +40,7 @@ CONTEXTS_PER_PAGE = 10
 
 def draw() -> None:
     """The page."""
-    page_head("KL")
-    reader = reader_or_stop()
-    run = choose_run(reader, "kl_run")
-    verdict_badge(run.verdict)
+    reader, run = probe_page("KL")
     figures = KLFigures(reader.measurements(run))
     if not figures.measured:
         nothing_measured("No token was scored in this run.", reader, run, "kl")

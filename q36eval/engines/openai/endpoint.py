@@ -23,7 +23,7 @@ from q36eval.engines.openai.answers import (
     finished,
     read_as,
 )
-from q36eval.engines.openai.capabilities import Capabilities, body_of
+from q36eval.engines.openai.capabilities import FEW, Capabilities, body_of
 from q36eval.engines.openai.chat_answers import Message, message_of, streamed_message
 from q36eval.engines.openai.client import Client, Limits, MalformedError, NoAnswerError, RefusedError
 from q36eval.engines.openai.counters import (
@@ -38,8 +38,8 @@ from q36eval.engines.openai.flavour import LLAMA_CPP, VLLM, Server
 
 __all__ = ["CacheState", "Continuation", "DraftCounts", "Endpoint", "Message", "NoAnswerError", "RefusedError"]
 
-TOP = 5
-"""Log-probabilities requested per generated token, to distinguish a near tie from a difference."""
+TOP = 20
+"""Log-probabilities requested per generated token, to distinguish a near tie from a difference; vLLM gives no more."""
 
 
 @dataclass(frozen=True)
@@ -83,6 +83,7 @@ class Endpoint:
         self._stop_ids = end_ids(configured_end(hold(settings.folder)), server.tokenizer)
         completes = (server.can.top_k is not None and not server.can.native) or server.can.scores == "all"
         self.gives_log_probs = completes or server.can.names_likeliest
+        self._top = TOP if server.can.scores == "all" else min(TOP, server.can.top_k or FEW)
 
     @classmethod
     def load(cls, settings: EngineSettings) -> "Endpoint":
@@ -144,9 +145,9 @@ class Endpoint:
         body = body_of(self.server, ids if self._can.takes_ids else text, budget, **self._common(salt), **more)
         if self.server.flavour == VLLM:
             body |= {"stop_token_ids": list(self._stop_ids)}
-            body |= {"logprobs": TOP, "return_tokens_as_token_ids": True} if self.gives_log_probs else {}
+            body |= {"logprobs": self._top, "return_tokens_as_token_ids": True} if self.gives_log_probs else {}
         if self._can.names_likeliest:
-            body |= {"logprobs": TOP}
+            body |= {"logprobs": self._top}
         address = f"{self._client.address.base}/completions"
         if stream:
             streaming = body | {"stream": True, "stream_options": {"include_usage": True}}

@@ -100,6 +100,20 @@ def test_what_broke_or_was_skipped_is_not_measured_and_never_not_judged() -> Non
     assert (lost.verdict, lost.exit_code) == (Verdict.INCONCLUSIVE, ExitCode.NOT_MEASURED)
 
 
+def test_only_the_figures_that_the_models_cannot_have_drop_out() -> None:
+    criteria = tuple(criterion.model_copy(update={"where_able": False}) for criterion in POLICY.criteria)
+    both = tuple(criterion.key for criterion in POLICY.criteria[2:])
+    kinds = (("unsuited", both), ("unsuited", both[:1]), ("skipped", both))
+    for (kind, figures), expected in zip(
+        kinds, (Verdict.PASS, Verdict.INCONCLUSIVE, Verdict.INCONCLUSIVE), strict=True
+    ):
+        failure = ProbeFailure(probe=ProbeName.CANARIES, reason="no tools", kind=kind, figures=figures)
+        texts = divergence([0.01 + row / 10_000 for row in range(50)])
+        policy = Policy(name="p", criteria=criteria)
+        report = decide(policy, [FINITE, texts, answers("freeform", 0)], failures=[failure])
+        assert lanes(report) == {Lane.STRUCTURED: expected or "INCONCLUSIVE", Lane.FREEFORM: "PASS"}
+
+
 def test_a_model_without_a_chat_template_is_judged_by_texts_alone() -> None:
     """The canaries do not suit it; a criterion over texts keeps its lane judged."""
     texts = criterion("max_value", 0.1, id="texts", where_able=True)

@@ -174,7 +174,6 @@ CAPITALS = [f"The capital of {country} is" for country in ("France", "Italy", "S
 LLAMA = os.environ.get("Q36EVAL_LLAMA_CPP")
 OF_CALLS = ("parser-arguments", "parser-calls", "parser-finish", "parser-thought", "served-calls")
 NEEDS = {"served-conversation": "cache_salt", "served-eviction": "KV cache"}
-NEEDS |= dict.fromkeys(OF_CALLS, "no tools and no reasoning")
 """What llama.cpp or this model's template shows nothing of, and for want of what."""
 
 
@@ -237,3 +236,4 @@ def test_a_real_llama_cpp_raises_no_alarm_and_what_it_cannot_show_is_named(llama
     assert not found.failed
     assert all(found.verdicts[name] is CriterionVerdict.NOT_MEASURED for name in NEEDS)
     assert all(any(what in trouble for trouble in found.troubles) for what in NEEDS.values())
+    assert {found.verdicts[name] for name in OF_CALLS} == {CriterionVerdict.NOT_JUDGED}
