@@ -133,7 +133,7 @@ class Capture(Mapping[str, Digest]):
             self._entries[line["file"]] = entry
             if "item" in line:
                 self._shards[line["item"]] = Shard(file=line["file"], asked=line["asked"])
-                self._tokens[line["item"]] = line["tokens"]
+                self._tokens |= {line["item"]: line["tokens"]} if "tokens" in line else {}
 
     def _read_answers(self, payload: bytes) -> None:
         for text in payload.decode().split("\n"):
@@ -290,9 +290,8 @@ class Capture(Mapping[str, Digest]):
                 payload = (self.folder / name).read_bytes()
                 self._entries[name] = FileEntry(sha256=sha256_of(payload), bytes=len(payload))
         manifest = self._summed_up()
-        # the manifest comes last: a capture with a manifest is complete
+        write_whole(self.folder / MANIFEST_FILE, to_json(manifest))  # a capture with a manifest is complete
         self._journal.remove()
-        write_whole(self.folder / MANIFEST_FILE, to_json(manifest))
         self.manifest, self._writing = manifest, False
 
     def _summed_up(self) -> Manifest:
@@ -320,7 +319,10 @@ class Capture(Mapping[str, Digest]):
             write_whole(self.folder / HEADER_FILE, to_json(self.header))
         remove_temporaries(self.folder)
         self._journal.mend()
-        if self.manifest is not None:  # adding to a finished capture
+        if self.manifest is not None:  # adding to a finished capture: its journal must hold everything again
+            for key, shard in self._shards.items():
+                line = {"item": key, "file": shard.file, "asked": shard.asked}
+                self._journal.append(line | self._entries[shard.file].model_dump())
             (self.folder / MANIFEST_FILE).unlink()
             self.manifest = None
         self._writing = True
