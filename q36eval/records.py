@@ -4,7 +4,6 @@ All are immutable, typed, free of I/O and torch, and survive a round trip throug
 as strings).
 """
 
-import operator
 import re
 from collections.abc import Collection, Sequence
 from enum import StrEnum
@@ -425,24 +424,36 @@ class ItemOutcome(Record):
         return "improvement" if branch == 1.0 and 0.0 <= reference < 1.0 else None
 
 
+FailureKind = Literal["crashed", "skipped", "unmeasurable", "unsuited", "no-tools", "no-reasoning"]
+LACKED: dict[FailureKind, tuple[str, ...]] = {
+    "no-tools": ("call_failure_rate[all]", "parser_faults[arguments]", "parser_faults[calls]", "parser_faults[finish]"),
+    "no-reasoning": ("parser_faults[thought]",),
+}
+"""The figures of a served model that need tools or reasoning in its chat template."""
+
+
 class ProbeFailure(Record):
-    """A probe without figures, or without the `figures` named by key. `crashed`: the engine or the probe failed;
-    `skipped`: it was not to run; `unmeasurable`: the engine lacks a needed ability; `unsuited`: the models do."""
+    """A probe without figures, or without some (`LACKED`). `crashed`: the engine or the probe failed; `skipped`: it was
+    not to run; `unmeasurable`: the engine lacks a needed ability; `unsuited`: the models do."""
 
     probe: ProbeName
     reason: str
-    kind: Literal["crashed", "skipped", "unmeasurable", "unsuited"]
-    figures: tuple[str, ...] = Field(default=(), exclude_if=operator.not_)
+    kind: FailureKind
+
+    @property
+    def figures(self) -> tuple[str, ...]:
+        """The keys of the missing figures; empty if all are."""
+        return tuple(f"{self.probe}.{name}" for name in LACKED.get(self.kind, ()))
 
     @property
     def of_the_engine(self) -> bool:
         """Whether it was to run and could not: the gate then exits with code 4."""
-        return self.kind not in ("skipped", "unsuited")
+        return self.kind not in ("skipped", "unsuited", *LACKED)
 
     @property
     def sentence(self) -> str:
         """The probe's state, and the reason."""
-        if self.kind == "skipped":
+        if self.kind in ("skipped", *LACKED):
             return self.reason
         words = {"unmeasurable": "cannot be measured with this engine", "unsuited": "does not suit the models"}
         return f"the {self.probe} probe {words.get(self.kind, self.kind)}: {self.reason}"

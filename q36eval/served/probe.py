@@ -6,7 +6,7 @@ from q36eval.config import Family
 from q36eval.engines.openai.endpoint import Endpoint
 from q36eval.errors import EngineError
 from q36eval.probes import Progress
-from q36eval.records import Measurement, ProbeFailure, ProbeName
+from q36eval.records import FailureKind, Measurement, ProbeFailure, ProbeName
 from q36eval.served.chat import (
     ask_chat,
     calls_measured,
@@ -33,10 +33,6 @@ from q36eval.served.drafts import drafted, rejected_measured
 from q36eval.served.prompts import Prompts
 
 Figure = Measurement | ProbeFailure
-
-OF_TOOLS = ("call_failure_rate[all]", "parser_faults[arguments]", "parser_faults[calls]", "parser_faults[finish]")
-NEEDS = {"tools": OF_TOOLS, "reasoning": ("parser_faults[thought]",)}
-"""The figures that need an ability of the branch's chat template."""
 
 UNSOUND_SHARE = 0.01
 """The maximum share of a part's requests that may need a retry because of a server error or an invalid answer.
@@ -129,11 +125,10 @@ def measure_served(
         return [figure for figure in of_all if figure.counts.total]
 
     yield from run.part("chat", of_chat)
-    for ability, able in (("tools", prompts.tools), ("reasoning", prompts.thinks)):
-        if not able:
-            reason = f"the branch's chat template writes no {ability} that q36eval can request"
-            figures = tuple(f"served.{name}" for name in NEEDS[ability])
-            yield ProbeFailure(probe=ProbeName.SERVED, reason=reason, kind="unsuited", figures=figures)
+    lacked: dict[FailureKind, bool] = {"no-tools": not prompts.tools, "no-reasoning": not prompts.thinks}
+    for kind in (kind for kind, lacks in lacked.items() if lacks):
+        reason = f"the branch's chat template writes {kind.replace('-', ' ')} that q36eval can request"
+        yield ProbeFailure(probe=ProbeName.SERVED, reason=reason, kind=kind)
     yield from run.difference("cache-hit", lambda: cache_hit(endpoint, prompts, plan, alone))
     yield from run.difference("conversation", lambda: conversation(endpoint, prompts, plan, alone))
     yield from run.difference("eviction", lambda: eviction(endpoint, prompts, plan))

@@ -48,8 +48,9 @@ def name_tab(*of: str) -> None:
     st.set_page_config(page_title=" · ".join(dict.fromkeys(filter(None, words))))
 
 
-def reader_or_stop() -> Reader:
-    """The history to read; without any run, the command that makes one, and the page ends there."""
+def reader_or_stop(page: str, *, titled: bool = True) -> Reader:
+    """The head of a page and its history; without any run, the command that makes one, and the page ends there."""
+    page_head(page, titled=titled)
     reader = Reader(Started.of().source)
     if not reader.exists or not reader.history.summaries(limit=1):
         if not st.session_state[_TITLED]:
@@ -68,8 +69,7 @@ def verdict_badge(verdict: Verdict | CriterionVerdict | None, suffix: str = "") 
 
 def probe_page(probe: str) -> tuple[Reader, RunRecord]:
     """The beginning of a probe's page: the history, and the run that is chosen there."""
-    page_head(probe)
-    reader = reader_or_stop()
+    reader = reader_or_stop(probe)
     run = choose_run(reader, f"{probe.lower()}_run")
     verdict_badge(run.verdict)
     return reader, run

@@ -8,7 +8,6 @@ from q36eval.app.dashboard.drawing.parts import (
     RUNS_OFFERED,
     choose_branch,
     newest_runs,
-    page_head,
     reader_or_stop,
 )
 from q36eval.app.dashboard.drawing.standing import policies_words
@@ -21,8 +20,7 @@ from q36eval.history import RunState, RunSummary
 
 def draw() -> None:
     """The page."""
-    page_head("Branch")
-    reader = reader_or_stop()
+    reader = reader_or_stop("Branch")
     key = choose_branch(reader)
     now = datetime.now(UTC)
     row = Standings(reader.history, now).of(key)

@@ -8,7 +8,6 @@ from q36eval.app.dashboard.drawing.parts import (
     name_tab,
     named_branch,
     newest_runs,
-    page_head,
     page_of,
     reader_or_stop,
     table,
@@ -43,8 +42,7 @@ MOST_LOOKED_AT = 50  # the number of branches searched for two gates if none has
 
 def draw() -> None:
     """The page."""
-    page_head("Compare")
-    reader = reader_or_stop()
+    reader = reader_or_stop("Compare")
     _fill_address(reader)
     a, b = (choose_run(reader, f"compare_{side}", side, f"{side.upper()}: ") for side in "ab")
     name_tab(f"{a.branch} {a.id}", f"{b.branch} {b.id}")

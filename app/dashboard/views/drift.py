@@ -3,7 +3,7 @@
 import streamlit as st
 
 from q36eval.app.dashboard.drawing.charts import drift_figure
-from q36eval.app.dashboard.drawing.parts import chart, choose_branch, page_head, reader_or_stop, table
+from q36eval.app.dashboard.drawing.parts import chart, choose_branch, reader_or_stop, table
 from q36eval.app.dashboard.escape import label, line
 from q36eval.app.dashboard.history_reader import Reader
 from q36eval.app.dashboard.models.drift import (
@@ -29,8 +29,7 @@ CHART = 272  # pixels: one stands in a row on a phone, three or four on a screen
 
 def draw() -> None:
     """The page."""
-    page_head("Drift")
-    reader = reader_or_stop()
+    reader = reader_or_stop("Drift")
     family, branch = choose_branch(reader)
     with st.spinner("Following the metrics over the runs …"):
         drift = reader.drift(family, branch)

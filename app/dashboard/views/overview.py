@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 import streamlit as st
 
 from q36eval.app.dashboard.drawing.branches import Action, draw_branches
-from q36eval.app.dashboard.drawing.parts import page_head, page_of, reader_or_stop
+from q36eval.app.dashboard.drawing.parts import page_of, reader_or_stop
 from q36eval.app.dashboard.drawing.standing import LIVE_EVERY_S, draw_live, running
 from q36eval.app.dashboard.escape import label, line, name
 from q36eval.app.dashboard.history_reader import Reader, explained
@@ -19,8 +19,7 @@ OTHERS_PER_PAGE = 50
 
 def draw() -> None:
     """The page."""
-    page_head("Overview")
-    reader = reader_or_stop()
+    reader = reader_or_stop("Overview")
     known = Standings(reader.history, datetime.now(UTC))
     rows = in_order(known.all())
     st.fragment(_draw_running, run_every=LIVE_EVERY_S)(reader)

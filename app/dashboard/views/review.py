@@ -10,7 +10,6 @@ from q36eval.app.dashboard.drawing.branches import draw_branches
 from q36eval.app.dashboard.drawing.parts import (
     copy_box,
     name_tab,
-    page_head,
     page_of,
     reader_or_stop,
     run_heading,
@@ -54,8 +53,7 @@ OPEN_COLUMNS = ("criterion", "verdict", "lanes", "judged", "interval", "margin")
 
 def draw() -> None:
     """The page: the queue, or the run that the address names."""
-    page_head("Review", titled="run" not in st.query_params)
-    reader = reader_or_stop()
+    reader = reader_or_stop("Review", titled="run" not in st.query_params)
     named = st.query_params.get("run")
     if not named:
         _draw_queue(reader)

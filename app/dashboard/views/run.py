@@ -3,7 +3,7 @@
 import streamlit as st
 
 from q36eval.app.dashboard.drawing.items import draw_item
-from q36eval.app.dashboard.drawing.parts import choose_run, copy_box, page_head, reader_or_stop, run_heading, table
+from q36eval.app.dashboard.drawing.parts import choose_run, copy_box, reader_or_stop, run_heading, table
 from q36eval.app.dashboard.drawing.standing import LIVE_EVERY_S, draw_standing_beside, running
 from q36eval.app.dashboard.drawing.tables import Plot
 from q36eval.app.dashboard.escape import label, line
@@ -37,8 +37,7 @@ ICONS = {"kl": ":material/water_drop:", "evals": ":material/quiz:", "canaries": 
 
 def draw() -> None:
     """The page: the verdict, the answers that decided, what to do, the margins, and the rest a click away."""
-    page_head("Run", titled=False)
-    reader = reader_or_stop()
+    reader = reader_or_stop("Run", titled=False)
     run = choose_run(reader, "run_page_run")
     run_heading(run)
     if run.imported is not None:

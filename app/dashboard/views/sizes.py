@@ -2,7 +2,7 @@
 
 import streamlit as st
 
-from q36eval.app.dashboard.drawing.parts import page_head, reader_or_stop, table
+from q36eval.app.dashboard.drawing.parts import reader_or_stop, table
 from q36eval.app.dashboard.escape import label, line
 from q36eval.app.dashboard.history_reader import Reader
 from q36eval.app.dashboard.verdict_style import AXES, look_of
@@ -14,8 +14,7 @@ from q36eval.reports.text import number
 
 def draw() -> None:
     """The page."""
-    page_head("KL and size")
-    reader = reader_or_stop()
+    reader = reader_or_stop("KL and size")
     judged = [of.judged for of in reader.history.branches() if of.judged is not None]
     if not judged:
         st.info("No gate has judged a branch yet.")
