@@ -88,8 +88,8 @@ class Evidence:
         return judge(criterion, measurements, failures, floor_of(criterion, self.floors), refused or blessed)
 
     def _failures_of(self, criterion: Criterion) -> list[ProbeFailure]:
-        of_probe = (failure for failure in self.failures if failure.probe == criterion.probe)
-        return [failure for failure in of_probe if not failure.figures or criterion.key in failure.figures]
+        named = [failure for failure in self.failures if criterion.key in failure.figures]
+        return named or [each for each in self.failures if each.probe == criterion.probe and not each.figures]
 
 
 def is_of(canary: str, named: Collection[str]) -> bool:

@@ -100,7 +100,7 @@ def test_what_broke_or_was_skipped_is_not_measured_and_never_not_judged() -> Non
     assert (lost.verdict, lost.exit_code) == (Verdict.INCONCLUSIVE, ExitCode.NOT_MEASURED)
 
 
-@pytest.mark.parametrize(("kinds", "code"), [(("no-tools",), 0), (("no-reasoning",), 3), (("no-tools", "skipped"), 3)])
+@pytest.mark.parametrize(("kinds", "code"), [(("no-tools", "skipped"), 0), (("no-reasoning",), 3), (("skipped",), 3)])
 def test_only_the_figures_that_the_models_cannot_have_drop_out(kinds: tuple[str, ...], code: int) -> None:
     of_tools = {"probe": "served", "metric": "parser_faults", "slice": "calls", "lanes": STRUCTURED}
     calls = criterion("max_count", 0, id="calls", **of_tools)
