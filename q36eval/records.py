@@ -455,8 +455,8 @@ class ProbeFailure(Record):
         """The probe's state, and the reason."""
         if self.kind in ("skipped", *LACKED):
             return self.reason
-        words = {"unmeasurable": "cannot be measured with this engine", "unsuited": "does not suit the models"}
-        return f"the {self.probe} probe {words.get(self.kind, self.kind)}: {self.reason}"
+        words = {"crashed": "broke off", "unmeasurable": "cannot be measured with this engine"}
+        return f"the {self.probe} probe {words.get(self.kind, 'does not suit the models')}: {self.reason}"
 
 
 class DeploymentIdentity(Record):

@@ -24,7 +24,7 @@ OTHER_SCHEMES = (
     "Where nothing is quantized the strictest figure holds; where the weights were not inspected that one must hold "
     "for PASS, and the ceiling be broken for FAIL."
 )
-NOT_MEASURED = "A missing measurement never passes: the lane is INCONCLUSIVE (exit 3), or exit 4 if a probe crashed."
+NOT_MEASURED = "A missing measurement never passes: the lane is INCONCLUSIVE (exit 3), or exit 4 if a probe broke off."
 
 
 def policy_parts(policy: Policy) -> "Iterator[RenderableType]":

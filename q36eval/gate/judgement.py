@@ -52,7 +52,7 @@ def judge(
         return _missing(criterion, len(measurements), failures).model_copy(update={"noise_floor": floor})
     described = _with_figures(_blank(criterion), measurements[0]).model_copy(update={"noise_floor": floor})
     if not _already_proven(criterion, measurements[0]) and any(failure.of_the_engine for failure in failures):
-        crashed = "its probe crashed, so the figure may be incomplete: " + _reasons(failures)
+        crashed = "its probe broke off, so the figure may be incomplete: " + _reasons(failures)
         return _because(described, Reason(_failure_code(failures), crashed), infrastructure=True)
     malformed = _why_malformed(criterion, measurements[0])
     if malformed is not None:
@@ -211,7 +211,7 @@ def why_unfinished(
     if len(measurements) != 1 or not _already_proven(criterion, measurements[0]):
         return None
     if any(failure.of_the_engine for failure in failures):
-        return "its probe crashed"
+        return "its probe broke off"
     unfit = _why_unfit(criterion, measurements[0])
     return None if unfit is None else unfit[0].text
 

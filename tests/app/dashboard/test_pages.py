@@ -105,7 +105,7 @@ def test_evals_page_shows_a_run_that_counted_no_flips(visit: Visit, written: Wri
     assert set(groups["lost"]) == {"–"}
     app = visit(written[0], "evals", run=written[1]["crashed"].id)
     assert "No item of the evals" in app.warning[0].value
-    assert "evals probe crashed" in texts(app)
+    assert "evals probe broke off" in texts(app)
 
 
 def test_hostile_text_of_a_worst_token_stays_inert(visit: Visit, written: Written) -> None:

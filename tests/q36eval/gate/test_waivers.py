@@ -175,4 +175,4 @@ def test_a_count_that_was_not_finished_cannot_be_waived(scope: dict[str, str]) -
     judged.append(decide(asked, [all_of_them, INTACT], [waiver(**scope)], [crash], on=DAY))
     assert [report.verdict for report in judged] == [Verdict.FAIL, Verdict.PASS, Verdict.FAIL]
     assert "10 items were scored; the policy requires 51" in judged[0].notes[0]
-    assert "the count was not finished (its probe crashed)" in judged[2].notes[0]
+    assert "the count was not finished (its probe broke off)" in judged[2].notes[0]
