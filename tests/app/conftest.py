@@ -75,7 +75,7 @@ def state(tmp_path_factory: pytest.TempPathFactory, with_reference: Callable[[Pa
 @pytest.fixture(scope="session")
 def llamas(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     """A tiny Llama whose context holds every general text, and it in FP8; only to be read."""
-    from tests.q36eval.checkpoints.inspection.test_no_false_alarm import quantized, written
+    from tests.q36eval.checkpoints.inspection.test_damage import quantized, written
 
     def build(place: Path) -> None:
         reference = written("llama", place / "mine-bf16")

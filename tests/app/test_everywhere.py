@@ -11,6 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from q36eval.engines import EngineOptions
+from q36eval.engines.base import ENGINE_ARG
+from q36eval.errors import UsageError
 from tests import commands
 from tests.app.judged_runs import judge_run, open_history
 from tests.commands import command_tree
@@ -135,12 +138,12 @@ def test_bash_itself_completes_with_what_is_installed(state: Path, tmp_path_fact
 # -- exit codes, one sentence, lists of valid names
 
 
-SHIPPED_DATA = Path(__file__).parents[2] / "data"
+REPOSITORY = Path(__file__).parents[2]
 
 
 def test_a_damaged_reference_is_no_fault_of_the_branch(tmp_path: Path) -> None:
     reference, weights = tmp_path / "reference", "model.safetensors"
-    shutil.copytree(SHIPPED_DATA / "sandbox" / "bf16", reference)
+    shutil.copytree(REPOSITORY / "data" / "sandbox" / "bf16", reference)
     (reference / weights).write_bytes((reference / weights).read_bytes()[:-1000])
     for command in (["inspect", "fp8-head"], ["attribute", "--branch", "fp8-head"]):
         done = commands.q36eval(*command, "--reference", str(reference), state=tmp_path, code=2)
@@ -195,3 +198,102 @@ def test_an_error_has_its_code_on_stderr_and_in_one_json_document(
     error = json.loads(ended.stdout)["error"]
     assert (error["code"], error["exit_code"], ended.returncode) == (code, 2, 2)
     assert ended.stderr.splitlines()[-1] == f"q36eval: {error['message']} [{code}]"
+
+
+# -- options of engines are written once, and every command that opens an engine has them
+
+OPENING = ("gate", "kl", "evals", "canaries", "attribute", "reference capture")
+
+
+@pytest.mark.parametrize("name", OPENING)
+def test_every_option_of_an_engine_is_on_every_command_that_opens_one(name: str) -> None:
+    of_reference = name == "reference capture"
+    described = EngineOptions.described().values()
+    flags = {each.flag for each in described if each.flag and not (of_reference and each.of_branch)}
+    assert flags <= {each.opts[0] for each in COMMANDS[f"q36eval {name}"].params if each.param_type_name == "option"}
+    with COMMANDS[f"q36eval {name}"].make_context(name, [], resilient_parsing=True) as context:
+        text = COMMANDS[f"q36eval {name}"].get_help(context)
+    assert all(f"{each.name}=" in text for each in described if each.flag is None)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "field", "value"),
+    [
+        (["weights_only=true"], "emulate_activations", False),
+        (["batch-size=3"], "batch_rows", 3),
+        (["seed=1", "kv_scales=stored", "a=b=c"], "engine_arguments", ("seed=1", "a=b=c")),
+    ],
+)
+def test_a_name_that_is_ours_sets_its_field_and_others_pass(arguments: list[str], field: str, value: object) -> None:
+    assert getattr(EngineOptions.read({}, arguments), field) == value
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["weights_only"],
+        ["=1"],
+        ["weights_only=yes"],
+        ["batch_size=0"],
+        ["placement=attic"],
+        ["kv_scales=both"],
+        ["ray=auto", "ray=auto"],
+        ["device=cuda"],
+    ],
+)
+def test_an_argument_that_cannot_be_is_refused_by_name(arguments: list[str]) -> None:
+    with pytest.raises(UsageError) as refused:
+        EngineOptions.read({}, arguments)
+    assert ENGINE_ARG in str(refused.value) or "not '" in str(refused.value)
+
+
+# -- what the program says of itself: `doctor`, `--version`, `--state` and `python -m q36eval`
+
+
+def test_it_says_where_everything_lies_and_why(tmp_path: Path) -> None:
+    done = commands.q36eval("doctor", "--json", "--state", str(tmp_path / "named"), state=tmp_path / "of-environment")
+    body = json.loads(done.stdout)
+    assert (done.returncode, body["problems"]) == (0, [])
+    assert body["data"] == {"folder": str(REPOSITORY / "data"), "because": "it is this checkout's"}
+    assert body["state"]["folder"] == str(tmp_path / "named")
+    assert body["state"]["because"] == "named by --state"
+    assert body["state"]["writable"]
+    assert not body["state"]["exists"], "looking makes nothing"
+    assert body["devices"][0]["name"] == "cpu"
+    assert "ui" in body["extras"]
+    told = commands.q36eval("doctor", state=tmp_path / "of-environment")
+    assert f"{tmp_path / 'of-environment'}, because named by Q36EVAL_STATE" in told.stdout
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("state", ["a-file", "a-file/below"])
+def test_a_state_that_cannot_be_written_is_a_problem(state: str, tmp_path: Path) -> None:
+    (tmp_path / "a-file").touch()
+    done = commands.q36eval("doctor", state=tmp_path / state, code=2)
+    assert "cannot be written" in done.stdout
+    assert "--state" in done.stdout
+
+
+def test_a_database_url_is_not_printed(tmp_path: Path) -> None:
+    done = commands.q36eval("doctor", state=tmp_path, Q36EVAL_HISTORY="postgresql://me:s3cret@db/history", code=0)
+    assert "s3cret" not in done.stdout + done.stderr
+    assert "the database that Q36EVAL_HISTORY names" in done.stdout
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("command", [["-m", "q36eval"], ["-c", "from q36eval.app.cli import main; main()"]])
+def test_it_says_its_version(command: list[str], tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, *command, "--version"], cwd=REPOSITORY, capture_output=True, text=True, check=True
+    )
+    assert done.stdout.startswith("q36eval 0.1.0 (commit ")
+    assert f"Python {sys.version.split()[0]})" in done.stdout
+
+
+def test_a_torch_that_cannot_be_loaded_is_named_without_a_traceback(tmp_path: Path) -> None:
+    (tmp_path / "torch.py").write_text("raise OSError('libcudart.so.13: cannot open shared object file')\n")
+    path = os.pathsep.join([str(tmp_path), str(REPOSITORY)])
+    done = commands.program("doctor", PYTHONPATH=path, Q36EVAL_STATE=str(tmp_path / "state"))
+    assert done.returncode == 2
+    assert "libcudart" in done.stdout + done.stderr
+    assert "Traceback" not in done.stdout + done.stderr

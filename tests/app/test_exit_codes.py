@@ -4,6 +4,7 @@ import contextlib
 import json
 import os
 import re
+import shlex
 import shutil
 import signal
 import sqlite3
@@ -11,17 +12,19 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import Any
 from unittest import mock
 
 import pytest
+import yaml
 from sqlalchemy import Engine, event
 
 from q36eval.history import EventKind, History, RunState
 from q36eval.records import Verdict
 from tests import commands, forked
+from tests.app.judged_runs import judge_run, open_history
 from tests.app.sandbox_gates import REPOSITORY, SKIPPING, copied, runs, said
 from tests.branches import folder_of
 
@@ -283,3 +286,35 @@ def test_4_when_a_passing_verdict_cannot_be_reported(tmp_path: Path, weights: tu
     assert not os.path.lexists(out / "report.json")
     assert [run.verdict for run in runs(state)] == [Verdict.PASS]
     assert '"verdict": "PASS"' in commands.q36eval("report", "latest", "--format", "json", state=state).stdout
+
+
+# -- what a person can mend: one sentence with its code and the names there are; no run is begun, nothing written
+
+ROWS = yaml.safe_load(Path(__file__).with_name("refusals.yaml").read_text(encoding="utf-8"))
+WRITTEN = "--branch main --owner eva --reason 'known, fixed in the next build'"
+
+
+@pytest.fixture(scope="module")
+def judged(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A history of one run, which failed."""
+    folder = tmp_path_factory.mktemp("state")
+    judge_run(open_history(folder), 80, date(2026, 3, 1))
+    (folder / "empty").mkdir()
+    return folder
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row["command"])
+def test_what_a_person_can_mend_is_one_sentence(
+    row: dict[str, Any], judged: Path, request: pytest.FixtureRequest
+) -> None:
+    if row.get("elsewhere"):
+        request.getfixturevalue("elsewhere")
+    history = open_history(judged)
+    (run,) = history.summaries()
+    soon = datetime.now(UTC).date() + timedelta(days=30)
+    command = row["command"].format(run=run.id, empty=judged / "empty", soon=soon, written=WRITTEN)
+    done = commands.q36eval(*shlex.split(command), state=judged)
+    assert (done.returncode, done.stdout, commands.code_of(done)) == (row.get("exit", 2), "", row["code"])
+    assert [line.startswith("q36eval: ") for line in done.stderr.splitlines()].count(True) == 1
+    assert [name for name in row["names"] if name not in done.stderr] == [], done.stderr
+    assert ([one.id for one in history.summaries()], history.waiver_records()) == ([run.id], [])

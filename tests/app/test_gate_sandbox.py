@@ -1,5 +1,7 @@
 """The gate on real sandbox checkpoints, with a reduced suite: verdicts, copies, damage, and what was not measured."""
 
+import hashlib
+import shutil
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -8,11 +10,14 @@ import pytest
 import torch
 from torch import Tensor
 
+import q36eval.run.branch
 import q36eval.run.preflight
 from q36eval.app.cli.report_formats import document_of
+from q36eval.app.targets import resolve
+from q36eval.checkpoints import open_files
 from q36eval.config import Paths
-from q36eval.engines import EngineOptions
-from q36eval.errors import EngineError, UsageError
+from q36eval.engines import EngineOptions, in_process
+from q36eval.errors import ChangedError, EngineError, UsageError
 from q36eval.history import History, RunRecord, RunState
 from q36eval.history.decisions import replayed
 from q36eval.kl.corpus import CorpusDocument
@@ -21,16 +26,16 @@ from q36eval.kl.probe import KLProbe
 from q36eval.kl.tokens import read_tokens
 from q36eval.provenance import STORED
 from q36eval.records import ItemOutcome, Measurement, ProbeFailure, ProbeName, Verdict
-from q36eval.run.request import Target
+from q36eval.references import captures_in
+from q36eval.run.request import Request, Target
 from q36eval.token_files import TOKENS
-from tests.app.judged_runs import report_of
 from tests.app.sandbox_gates import POLICY as WEIGHTS
 from tests.app.sandbox_gates import REPOSITORY, SANDBOX, Gates, Heard, copied, kl, two_tokens_swapped
 from tests.branches import folder_of
 from tests.q36eval.checkpoints.inspection.damage import edit, flip
 from tests.raising import failing, raises
 
-PACKED = "model.layers.2.self_attn.o_proj.weight_packed"
+FILE, PACKED = "model.safetensors", "model.layers.2.self_attn.o_proj.weight_packed"
 BUILD_PROBES = q36eval.run.preflight.build_probes
 POLICY = WEIGHTS.replace("[structured, freeform]", "[structured]") + kl(0.03)
 
@@ -63,7 +68,6 @@ def test_the_reference_against_itself_passes_with_a_divergence_of_exactly_zero(g
 
 def test_a_ruined_branch_fails_and_names_the_criterion(gate: Gates) -> None:
     report = gate("int2-experts").report
-    assert report is not None
     assert (report.verdict, report.exit_code, report.decisive) == (Verdict.FAIL, 1, ("kl",))
 
 
@@ -81,7 +85,7 @@ def test_a_checkpoint_with_one_wrong_tensor_fails_with_its_name(gate: Gates, tmp
         tensors[PACKED.replace("o_proj", "out_proj")] = tensors.pop(PACKED)
 
     run = gate(damaged(tmp_path, change))
-    assert (report_of(run).verdict, run.report.exit_code) == (Verdict.FAIL, 1)
+    assert (run.report.verdict, run.report.exit_code) == (Verdict.FAIL, 1)
     note = next(m.note for m in gate.history.measurements(run.id) if m.metric == "integrity_faults")
     faulty = "layers.2.surplus" if damage == "added" else PACKED
     assert faulty in note
@@ -96,7 +100,6 @@ def test_a_reference_that_cannot_answer_hides_no_fault_of_the_branch(
     monkeypatch.setattr(q36eval.run.preflight, "material", cannot)
     for branch, code in ((damaged(tmp_path, lambda tensors: tensors.pop(PACKED)), 1), ("bf16", 4)):
         run = gate(branch, probes=(ProbeName.WEIGHTS, ProbeName.KL))
-        assert run.report is not None
         assert run.report.exit_code == code
         reasons = {failure.probe: failure.reason for failure in gate.history.failures(run.id)}
         assert "out of memory" in reasons[ProbeName.KL]
@@ -110,7 +113,7 @@ def test_damage_that_loads_is_found_before_anything_is_asked(gate: Gates, tmp_pa
         tensors[name] = tensors[name].float().zero_().to(tensors[name].dtype)
 
     run = gate(damaged(tmp_path, change))
-    assert (report_of(run).verdict, run.report.exit_code) == (Verdict.FAIL, 1)
+    assert (run.report.verdict, run.report.exit_code) == (Verdict.FAIL, 1)
     # the policy guards one lane only; damage fails the other too
     assert set(run.report.decisive) == {"intact", "checkpoint-intact"}
     assert not gate.history.items(run.id)
@@ -140,7 +143,6 @@ def test_an_interrupted_run_resumes_and_a_finished_one_does_not(
         gate(exchanged, resume=interrupted.id)
     with raises(UsageError, "run-of-another-request"):
         gate("main", resume=interrupted.id, max_items=10)
-    assert gate.policy is not None
     criteria = tuple(each.model_copy(update={"title": "worded otherwise since"}) for each in gate.policy.criteria)
     titled = gate.policy.model_copy(update={"criteria": criteria})
     resumed = gate("main", resume=interrupted.id, policy=titled)
@@ -155,8 +157,8 @@ def test_an_interrupted_run_resumes_and_a_finished_one_does_not(
 def test_weights_alone_are_not_what_is_served_and_never_pass(gate: Gates, served: RunRecord) -> None:
     alone = gate("main", engine=EngineOptions(emulate_activations=False))
     assert kl_of(gate, alone) < 0.7 * kl_of(gate, served)
-    assert report_of(served).verdict is Verdict.PASS
-    assert report_of(alone).verdict is not Verdict.PASS
+    assert served.report.verdict is Verdict.PASS
+    assert alone.report.verdict is not Verdict.PASS
     intact = next(criterion for criterion in alone.report.criteria if criterion.id == "intact")
     assert intact.verdict.value == "NOT_MEASURED"
 
@@ -258,3 +260,135 @@ def test_a_margin_below_the_floor_is_refused_at_once_and_the_floor_measured_once
     assert (held.loss, held.source) == (largest.slices["all"].kl, largest.name)
     in_history = {m.key: m.value for m in history.measurements(run.id) if m.metric.endswith("noise_floor")}
     assert in_history == {m.key: m.value for m in measurements(floor)}
+
+
+# -- a verdict belongs to the bytes it names: a gate whose checkpoints change under it gives none, and is not resumed
+
+
+class CopiedGates(Gates):
+    """Gates of copied folders against a copy of the sandbox's reference, which calls back when a stage begins."""
+
+    def __init__(self, state: Path) -> None:
+        super().__init__(state, WEIGHTS + kl(0.03))
+        self.built = resolve("bf16", self.family, self.paths).folder
+        self.reference = self.copy("reference")
+
+    def copy(self, name: str) -> Path:
+        return Path(shutil.copytree(self.built, self.paths.state / name))
+
+    def gate(
+        self, branch: Path, begun: Callable[[str], object] = lambda _: None, *, kl: bool = False, resume: Any = None
+    ) -> RunRecord:
+        probes = (ProbeName.WEIGHTS, ProbeName.KL) if kl else (ProbeName.WEIGHTS,)
+        policy = self.policy.model_copy(update={"criteria": self.policy.criteria[: len(probes)]})
+        reference = Target("bf16", self.reference)
+        return self(branch, reference=reference, policy=policy, probes=probes, resume=resume, progress=Heard(begun))
+
+
+@pytest.fixture
+def gates(tmp_path: Path, some_documents: list[CorpusDocument], monkeypatch: pytest.MonkeyPatch) -> CopiedGates:
+    probes = {ProbeName.KL: KLProbe(some_documents)}
+    chosen = lambda names, *_: [probes[name] for name in names if name in probes]  # noqa: E731
+    monkeypatch.setattr(q36eval.run.preflight, "build_probes", chosen)
+    return CopiedGates(tmp_path)
+
+
+def no_verdict(gates: CopiedGates, branch: Path, begun: Callable[[str], object], **named: Any) -> str:
+    """Gate, and see that it ends with that sentence, without a verdict, and cannot be gone on with; the run's id."""
+    with raises(ChangedError, "files-changed", FILE):
+        gates.gate(branch, begun, **named)
+    (run,) = gates.history.list_runs()
+    assert (run.state, run.report) == (RunState.INTERRUPTED, None)
+    return run.id
+
+
+@pytest.mark.long
+def test_weights_overwritten_between_inspection_and_loading_give_no_verdict(gates: CopiedGates) -> None:
+    branch, before = gates.copy("branch"), (gates.built / FILE).read_bytes()
+    run = no_verdict(gates, branch, lambda title: title == "reading the checkpoint" and flip(branch / FILE))
+    (branch / FILE).write_bytes(before)
+    with raises(UsageError, "run-changed", run):
+        gates.gate(branch, resume=run)
+    assert gates.gate(branch).verdict is Verdict.PASS
+
+
+def test_weights_destroyed_before_they_are_loaded_are_no_fault_of_the_branch(gates: CopiedGates) -> None:
+    branch = gates.copy("branch")
+
+    def destroyed(title: str) -> None:
+        if title == "reading the checkpoint":
+            (branch / FILE).write_bytes(b"no checkpoint")
+
+    no_verdict(gates, branch, destroyed)
+
+
+def test_damage_of_a_file_that_is_still_being_written_is_not_judged(
+    gates: CopiedGates, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    branch = gates.copy("branch")
+    (branch / FILE).write_bytes((gates.built / FILE).read_bytes()[:-100])
+    opened = q36eval.run.branch._inspect
+
+    def written_on(request: Request) -> Any:
+        inspection = opened(request)
+        (branch / FILE).write_bytes((gates.built / FILE).read_bytes())
+        return inspection
+
+    monkeypatch.setattr(q36eval.run.branch, "_inspect", written_on)
+    no_verdict(gates, branch, lambda _: None)
+
+
+@pytest.mark.long
+def test_weights_overwritten_while_the_branch_is_measured_give_no_verdict(
+    gates: CopiedGates, with_reference: Callable[[Path], Path]
+) -> None:
+    with_reference(gates.paths.state)
+    branch = gates.copy("branch")
+    no_verdict(gates, branch, lambda title: title == "measuring the branch" and flip(branch / FILE), kl=True)
+
+
+def test_a_reference_that_changes_while_it_is_loaded_answers_nothing(
+    gates: CopiedGates, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    branch, loaded = gates.copy("branch"), in_process.load_model
+
+    def changed(folder: Any, **named: Any) -> Any:
+        if folder.path == gates.reference:
+            flip(gates.reference / FILE)
+        return loaded(folder, **named)
+
+    monkeypatch.setattr(in_process, "load_model", changed)
+    with raises(ChangedError, "files-changed", f"reference/{FILE}"):
+        gates.gate(branch, kl=True)
+    for pack in gates.paths.captures.glob("*"):
+        assert not [manifest for _, _, manifest in captures_in(pack) if manifest is not None]
+        assert not [*pack.glob("*/items/*")]
+
+
+@pytest.mark.long
+def test_every_file_is_hashed_once_in_the_whole_gate(
+    gates: CopiedGates, with_reference: Callable[[Path], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with_reference(gates.paths.state)
+    branch = gates.copy("branch")
+    hashed = 0
+
+    class Counting:
+        def __init__(self) -> None:
+            self._running = hashlib.sha256()
+
+        def update(self, data: memoryview) -> None:
+            nonlocal hashed
+            hashed += len(data)
+            self._running.update(data)
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(self._running, name)
+
+    class Module:
+        sha256 = Counting
+
+    monkeypatch.setattr(open_files, "hashlib", Module)
+    assert gates.gate(branch, kl=True).verdict is Verdict.PASS
+    once = sum(len(open_files.HeldFile(file).read()) for place in (branch, gates.reference) for file in place.iterdir())
+    assert 0.9 * once < hashed <= once
