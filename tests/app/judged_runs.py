@@ -5,7 +5,7 @@ from datetime import date
 from pathlib import Path
 
 from q36eval.canaries.outcomes import question_name
-from q36eval.gate import GateReport, Policy, Stage, StageState
+from q36eval.gate import Policy, Stage, StageState
 from q36eval.gate.declaration import DECLARED, declaration
 from q36eval.history import History, RunRecord
 from q36eval.history.decisions import circumstances_on, decided, evidence_of
@@ -65,11 +65,6 @@ def items_of(broken: int) -> list[ItemOutcome]:
 def open_history(state: Path) -> History:
     state.mkdir(parents=True, exist_ok=True)
     return History.open(state / "history.sqlite")
-
-
-def report_of(run: RunRecord) -> GateReport:
-    assert run.report is not None
-    return run.report
 
 
 def judge_run(

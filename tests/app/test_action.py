@@ -26,8 +26,7 @@ EXPRESSION = re.compile(r"\$\{\{\s*(.*?)\s*\}\}")
 
 @pytest.fixture(scope="module")
 def action() -> dict[str, Any]:
-    document: dict[str, Any] = yaml.safe_load((ACTION / "action.yml").read_text(encoding="utf-8"))
-    return document
+    return yaml.safe_load((ACTION / "action.yml").read_text(encoding="utf-8"))
 
 
 @pytest.fixture

@@ -120,7 +120,6 @@ def test_what_is_not_frozen_or_was_changed_is_one_sentence(data: Paths, monkeypa
     with raises(UsageError, "frozen-data-damaged", "json.jsonl"):
         corpus_of("quick", None, data)
     plan = plan_of("quick")
-    assert plan is not None
     monkeypatch.setattr("q36eval.run.corpora.plan_of", lambda suite: plan.model_copy(update={"seed": 1}))
     with raises(UsageError, "frozen-data-outdated", "quick"):
         corpus_of("quick", None, data)

@@ -112,7 +112,6 @@ def test_whatever_can_be_paired_is_named_by_what_was_asked(
 
 
 def names(found: Measurement) -> set[str]:
-    assert found.clusters.names is not None
     assert len(set(found.clusters.names)) == len(found.clusters.units)
     return set(found.clusters.names)
 

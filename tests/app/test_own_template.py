@@ -23,7 +23,6 @@ from q36eval.errors import UsageError
 from q36eval.history import RunRecord, RunState
 from q36eval.records import ProbeName, Verdict
 from q36eval.run.templates import PACKED
-from tests.app.judged_runs import report_of
 from tests.app.sandbox_gates import REPOSITORY, SANDBOX, Gates
 from tests.branches import folder_of
 from tests.commands import q36eval as command
@@ -98,12 +97,11 @@ def test_an_undeclared_template_fails_and_says_how_it_is_declared(
     gate: TemplateGates, repaired: Path, state: Path
 ) -> None:
     run = gate(repaired)
-    assert (run.verdict, report_of(run).decisive) == (Verdict.FAIL, ("configuration-equal",))
+    assert (run.verdict, run.report.decisive) == (Verdict.FAIL, ("configuration-equal",))
     sha256 = chat_template_sha256(repaired)
     steps = document_of(run, gate.history).next_steps
     assert any(f"chat_template: {{sha256: {sha256}, source: WHY}}" in step.why for step in steps)
-    told = command("inspect", str(repaired), state=state)
-    assert told.returncode == 1
+    told = command("inspect", str(repaired), state=state, code=1)
     assert f'add "chat_template: {{sha256: {sha256}, source: WHY}}" to the branch' in told.stdout
     assert "additional_chat_templates/tool_use.jinja" in told.stdout
 
@@ -135,8 +133,7 @@ def test_a_declaration_of_another_template_is_refused_and_lifts_nothing(
     assert len(gate.history.list_runs()) == runs, "no run is begun"
     file = ("--family", str(state / "declared.yaml"))
     assert command("gate", "--branch", "repaired", *file, state=state).returncode == 2
-    told = command("inspect", "repaired", *file, state=state)
-    assert told.returncode == 1
+    told = command("inspect", "repaired", *file, state=state, code=1)
     assert f"The declared chat template is {other}, and the branch ships {shipped}." in told.stdout
 
 
@@ -151,7 +148,7 @@ def test_an_endless_template_fails_also_where_it_is_declared(
     (folder / place).parent.mkdir(exist_ok=True)
     (folder / place).write_text("{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}")
     run = gate(folder, chat_template_sha256(folder))
-    assert (run.verdict, report_of(run).decisive) == (Verdict.FAIL, ("configuration-equal",))
+    assert (run.verdict, run.report.decisive) == (Verdict.FAIL, ("configuration-equal",))
     figures = {m.key: m for m in gate.history.measurements(run.id)}
     noted = figures["weights.configuration_differences[all]"].note
     assert f"{place}: " in noted

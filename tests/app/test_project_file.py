@@ -169,8 +169,7 @@ def test_init_names_the_family_or_the_reference_and_overwrites_nothing(
         ("Org/Model", "Org/Base@v1"): {"reference": "Org/Base@v1"},
     }
     for named, body in wanted.items():
-        ended = q36eval("init", *named, state=state)
-        assert ended.returncode == 0, ended.stderr
+        q36eval("init", *named, state=state, code=0)
         assert yaml.safe_load(file.read_text()) == body, named
         assert code_of(q36eval("init", *named, state=state)) == "file-exists"
         file.unlink()
@@ -198,8 +197,7 @@ def test_a_project_without_a_family_gates_and_resumes_with_no_other_option(
     options = ("--corpus", str(corpus), "--skip", "canaries", "--skip", "evals", "--lane", "freeform")
     with monkeypatch.context() as patched:
         patched.setattr("q36eval.run.branch.run_probes", failing(KeyboardInterrupt()))
-        ended = q36eval("gate", "--branch", str(branch), *options, state=state)
-    assert ended.returncode == 130, ended.stderr
+        ended = q36eval("gate", "--branch", str(branch), *options, state=state, code=130)
     assert f"Branch: {branch}\n" in ended.stderr
     (run,) = json.loads(q36eval("history", "list", "--json", state=state).stdout)["runs"]
     assert (run["family"], run["branch"], run["state"]) == ("base", str(branch), "interrupted")

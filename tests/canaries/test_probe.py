@@ -280,7 +280,6 @@ def test_each_rate_says_what_the_reference_solves_and_why_answers_are_not_right(
     assert rate.causes == FailureCauses(
         branch={"cut_off": 1, "errored": 1, "loop": 1, "wrong": 2}, reference=causes | {"loop": 1}
     )
-    assert rate.clusters.families is not None
     assert {name.partition("/")[0] for name in rate.clusters.names or ()} == set(rate.clusters.families)
     assert sink.measurements["decisive_margin_ratio[json-flat]"].competence == rate.competence[:1]
 

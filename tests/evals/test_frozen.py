@@ -120,7 +120,6 @@ def test_texts_that_change_between_their_hash_and_their_reading_are_not_scored(
 ) -> None:
     paths = Paths(ROOT, tmp_path / "state")
     place = suite_place("sandbox", paths)
-    assert place.corpus is not None
     shutil.copytree(place.corpus, tmp_path / "corpus")
     monkeypatch.setattr("q36eval.run.materials.suite_place", lambda *_: replace(place, corpus=tmp_path / "corpus"))
     assert corpus_of("sandbox", None, paths)[1] == load_corpus(place.corpus)

@@ -14,7 +14,7 @@ from q36eval.evals.paired_clusters import PlannedItem
 from q36eval.evals.suite import TaskGroup, read_suite
 from q36eval.evals.summaries import measurements, suite_measurements
 from q36eval.paired_figures import EffectiveLength
-from q36eval.records import Answer, Clusters, ItemOutcome, Measurement, PlannedClusters, ProbeName
+from q36eval.records import Answer, ItemOutcome, Measurement, PlannedClusters, ProbeName
 from q36eval.reports.evals_figures import EvalsFigures, effective_lengths
 from tests.outcomes import outcome as outcome_of
 
@@ -186,16 +186,11 @@ def test_blocks_and_planned_sizes_are_laid_out_beside_the_clusters_in_their_orde
     plan = [PlannedItem(str(i), "mmlu", f"c{i}", ("law", "music")[i % 2], i // 2) for i in range(20)]
     plan.append(PlannedItem("20", "mmlu", "c19", "music", 9))
     found = by_key(measurements(MMLU, outcomes, Plan(plan)))
-    schedule = clusters_of(found["accuracy[mmlu]"]).schedule
+    schedule = found["accuracy[mmlu]"].clusters.schedule
     assert schedule.blocks == (2, 0, 1, 0)
     assert schedule.largest == 1, "a bet that allows for the one cluster of two would cost more than it is worth"
     assert schedule.planned == {"": PlannedClusters(clusters=20, units=21, squares=23, cut=1)}, "asked or not"
-    law = clusters_of(found["accuracy[mmlu/law]"]).schedule
+    law = found["accuracy[mmlu/law]"].clusters.schedule
     assert law.blocks == (2, 0)
     astray = [*plan, PlannedItem("x", "mmlu", "c4", "law", 7)]
-    assert clusters_of(by_key(measurements(MMLU, outcomes, Plan(astray)))["accuracy[mmlu]"]).schedule is None
-
-
-def clusters_of(measured: Measurement) -> Clusters:
-    assert measured.clusters is not None
-    return measured.clusters
+    assert by_key(measurements(MMLU, outcomes, Plan(astray)))["accuracy[mmlu]"].clusters.schedule is None

@@ -251,7 +251,6 @@ def test_what_the_reference_spoils_is_errored_and_no_fault_of_the_branch(value: 
     """At 3e38 the states are numbers and the logits are not."""
     run = Run({"code": [50] * 4})
     outcome = run.outcomes(noise, reference_damage=spoilt(value))[0]
-    assert outcome.branch.error is not None
     assert "the reference could not be measured on this item" in outcome.branch.error
     assert "not finite at 10 of 49 tokens" in outcome.branch.error
     found = Run({"code": [50] * 4}).measured(noise, reference_damage=spoilt(value))

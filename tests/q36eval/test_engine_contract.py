@@ -91,8 +91,6 @@ def measured(of: tuple[RunRecord, SmallRuns]) -> dict[str, Measurement]:
 @pytest.mark.long
 def test_every_probe_measures_an_engine_that_is_only_registered_and_nothing_of_a_copy_moves(runs: Runs) -> None:
     for run, small in runs.values():
-        assert run.identity is not None
-        assert run.reference_identity is not None
         assert run.identity.engine == run.reference_identity.engine == KIND
         outcomes = small.history.items(run.id)
         assert {outcome.probe for outcome in outcomes} == set(PROBES)

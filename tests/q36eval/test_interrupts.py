@@ -122,7 +122,6 @@ def test_forked_workers_end_with_their_parent_and_say_nothing(number: int, code:
         start_new_session=True,
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
     ) as program:
-        assert program.stderr is not None
         workers = [int(program.stdout.readline()) for _ in range(2)]
         (os.killpg if whole_group else os.kill)(program.pid, number)
         try:

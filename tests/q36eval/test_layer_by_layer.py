@@ -285,8 +285,6 @@ def test_its_noise_floor_is_of_other_batches_and_rounded_logits() -> None:
     asked = requests(5)[:5]
     for name in ("batch-of-one", "another-batch"):
         make, expected = there[name].variant, next(each.variant for each in whole if each.name == name)
-        assert make is not None
-        assert expected is not None
         other, resident_one = states_of(make(), asked), states_of(expected(), asked)
         assert all(torch.equal(each, resident_one[key]) for key, each in other.items())
 

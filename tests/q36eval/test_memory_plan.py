@@ -29,7 +29,6 @@ from q36eval.engines.memory_plan import (
     Room,
     plan_memory,
 )
-from q36eval.engines.resident import ResidentEngine
 from q36eval.engines.shared_prefix import common_prefix
 from q36eval.memory import available_bytes
 from tests.branches import folder_of
@@ -137,7 +136,6 @@ def test_a_row_that_cannot_fit_is_known_before_it_is_tried(costs: Costs) -> None
     """Beside packed weights in 24 GiB one of 64k tokens went on for minutes, 64 at a time, and had not ended."""
     plan = plan_memory(costs, room(24, 20.44, 1.5))
     lacking = plan.lacking(65_536)
-    assert lacking is not None
     needed, there = lacking
     assert needed > 65_536 * costs.kv_token
     assert there == pytest.approx(2.06 * GIB, rel=0.01)
@@ -239,7 +237,6 @@ def test_a_pass_takes_no_more_than_is_planned_for_it_and_not_much_less(branch: s
 
 def test_what_rows_remember_is_what_is_planned_for_them() -> None:
     engine = open_engine(EngineSettings(SANDBOX / "bf16"))
-    assert isinstance(engine, ResidentEngine)
     assert (engine.plan.score_tokens, engine.plan.prompt_tokens, engine.plan.rows) == (2048, 16384, 192)
     costs = costs_of(engine.model)
     with torch.inference_mode():

@@ -32,9 +32,7 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> Opened:
 
     def of(workers: int = 1) -> ResidentEngine:
         monkeypatch.setattr(resident, "usable_workers", lambda: workers)
-        engine = open_engine(EngineSettings(SANDBOX / "bf16"))
-        assert isinstance(engine, ResidentEngine)
-        return engine
+        return open_engine(EngineSettings(SANDBOX / "bf16"))
 
     return of
 

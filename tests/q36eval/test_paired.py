@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from q36eval.paired_figures import EffectiveLength, effective_length, recovery
+from q36eval.paired_figures import effective_length, recovery
 from q36eval.records import Clusters, Direction, Schedule
 from q36eval.stats import margin_test
 from tests.q36eval.stats.evidence import Margin, items
@@ -47,10 +47,6 @@ def test_recovery_of_what_cannot_be_judged_has_no_bounds() -> None:
         recovery(Clusters(units=(1,), branch=(1.0,), errored=(0,), bounds=(0.0, 1.0)))
 
 
-def effective(**values: tuple[float, float]) -> EffectiveLength:
-    return effective_length({int(name[1:]): pair for name, pair in values.items()}, 0.97)
-
-
 GOOD, SEEN, BAD, NONE = (1.0, 0.98), (0.99, 0.95), (0.9, 0.85), (math.nan, math.nan)
 
 
@@ -71,6 +67,6 @@ GOOD, SEEN, BAD, NONE = (1.0, 0.98), (0.99, 0.95), (0.9, 0.85), (math.nan, math.
 def test_a_length_counts_only_where_every_shorter_one_does(
     lengths: dict[str, tuple[float, float]], by_value: int | None, by_lower_bound: int | None, whole: bool
 ) -> None:
-    found = effective(**lengths)
+    found = effective_length({int(name[1:]): pair for name, pair in lengths.items()}, 0.97)
     assert (found.by_value, found.by_lower_bound, found.is_whole) == (by_value, by_lower_bound, whole)
     assert len(found.measured) + len(found.not_measured) == len(lengths)

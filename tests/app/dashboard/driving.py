@@ -9,7 +9,7 @@ import sys
 import time
 import urllib.request
 import xml.etree.ElementTree as ET
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,10 @@ from urllib.parse import urlsplit
 
 import pytest
 
+Visit = Callable[..., Any]
+"""The fixture `visit`, which opens a page."""
+Written = tuple[Path, dict[str, Any]]
+"""A history file, and its runs by short name."""
 CHROMIUM = next(
     (found for name in ("chromium", "chromium-browser", "google-chrome") if (found := shutil.which(name))), None
 )

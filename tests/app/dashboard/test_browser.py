@@ -1,10 +1,10 @@
 """The dashboard as a person sees it: `q36eval ui` in a real Chromium, in the light and the dark theme."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from driving import IN_A_BROWSER, WAIT_S, button, chromium, drawn, problems_of, serving
+from driving import IN_A_BROWSER, WAIT_S, Visit, button, chromium, drawn, problems_of, serving
 from written_history import write_history
 
 from q36eval.history import History
@@ -85,7 +85,7 @@ __all__ = ["postgresql"]  # a fixture
 
 
 @pytest.mark.long
-def test_pages_are_drawn_and_a_reviewer_s_word_is_written(visit: Callable[..., Any], postgresql: str) -> None:
+def test_pages_are_drawn_and_a_reviewer_s_word_is_written(visit: Visit, postgresql: str) -> None:
     url = fresh(postgresql, template="head")
     runs = write_history(url)
     history = History.open(url)

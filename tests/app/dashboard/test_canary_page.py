@@ -2,12 +2,11 @@
 
 import json
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import pytest
-from driving import answers_of, markup_of, tables_of
+from driving import Visit, answers_of, markup_of, tables_of
 from written_history import HOSTILE, POLICY, measured, record
 
 from q36eval.app.cli.report_formats import document_of
@@ -109,7 +108,7 @@ def test_a_confirmed_flip_is_one_that_the_gate_counts_in_that_lane() -> None:
 
 
 @pytest.mark.long
-def test_the_page_shows_them_and_no_text_acts(tmp_path: Path, visit: Callable[..., Any]) -> None:
+def test_the_page_shows_them_and_no_text_acts(tmp_path: Path, visit: Visit) -> None:
     """A link leads to one question, and a choice ends it."""
     path = tmp_path / "history.sqlite"
     run = record(path, outcomes()).id
@@ -191,7 +190,7 @@ ITEMS = [
 
 
 @pytest.mark.long
-def test_flips_show_both_answers_and_their_choices(tmp_path: Path, visit: Callable[..., Any]) -> None:
+def test_flips_show_both_answers_and_their_choices(tmp_path: Path, visit: Visit) -> None:
     path = tmp_path / "history.sqlite"
     found = [accuracy([0, 1, 0, 1], [1, 0, 1, 1], name) for name in ("mmlu", "mmlu/law")]
     run = record(path, ITEMS, found).id

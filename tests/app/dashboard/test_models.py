@@ -5,7 +5,6 @@ import io
 import math
 import re
 import xml.etree.ElementTree as ET
-from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
 from functools import partial
@@ -13,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from driving import markup_of, tables_of, words_of
+from driving import Visit, Written, markup_of, tables_of, words_of
 from written_history import HOSTILE, POLICY, evidence, identity, outcome, worst_token, write_run
 
 from q36eval.app.cli.report_formats import document_of
@@ -41,8 +40,6 @@ from q36eval.reports.html_report import to_html
 from q36eval.reports.plots import CRITERIA, Axis, Row, decades
 from q36eval.reports.plots import criteria_rows as interval_rows
 from q36eval.reports.size_plot import SizedBranch, front, size_plot
-
-Written = tuple[Path, dict[str, Any]]
 
 
 def test_criteria_are_drawn_as_shares_of_their_margins(written: Written) -> None:
@@ -171,8 +168,6 @@ def test_no_spreadsheet_runs_what_a_model_said(text: str) -> None:
 
 # -- the pages of branches
 
-
-Visit = Callable[..., Any]
 
 shown = partial(words_of, kinds=("text", "markdown", "caption", "code"))
 
@@ -332,7 +327,7 @@ def test_only_branches_that_compare_are_drawn_together(family: tuple[Path, RunRe
     assert "corpus" not in page.partition("KL against size")[2].partition("</figure>")[0]
 
 
-def test_the_page_lists_them_by_size(visit: Callable[..., Any], family: tuple[Path, RunRecord]) -> None:
+def test_the_page_lists_them_by_size(visit: Visit, family: tuple[Path, RunRecord]) -> None:
     app = visit(family[0], "sizes", family="sandbox")
     assert tables_of(app)[0]["branch"].tolist() == ["int2", "fp8", "w4a16"]
     assert any(one.value.startswith("unknown: ") for one in app.text)

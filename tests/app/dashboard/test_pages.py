@@ -8,13 +8,12 @@ import math
 import shlex
 import subprocess
 import sys
-from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
-from driving import answers_of, markup_of, tables_of
+from driving import Visit, Written, answers_of, markup_of, tables_of
 from streamlit.testing.v1 import AppTest
 from written_history import HOSTILE, worst_token, write_history
 
@@ -23,8 +22,6 @@ from q36eval.history import History, RunProgress
 from q36eval.records import Answer, ItemOutcome, ProbeName
 from q36eval.token_files import WORST, write_worst
 
-Visit = Callable[..., Any]
-Written = tuple[Path, dict[str, Any]]
 VIEWS = Path(__file__).parents[3] / "app" / "dashboard" / "views"
 PAGES = ("overview", "review", "compare", "run", "kl", "evals", "branch", "drift", "canaries")
 BRANCH = "fp8; touch /tmp/owned"
@@ -233,7 +230,7 @@ def flip(number: int) -> ItemOutcome:
     ],
 )
 def test_an_address_chooses_what_is_listed(
-    visit: Callable[..., Any], full: Written, page: str, name: str, value: str, listed: str
+    visit: Visit, full: Written, page: str, name: str, value: str, listed: str
 ) -> None:
     app = visit(full[0], page, run=full[1]["ruined"].id, **{name: value})
     assert any(one.value.startswith(f"{listed} ") or one.value.startswith(f"{listed},") for one in app.caption)

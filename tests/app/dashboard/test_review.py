@@ -4,7 +4,6 @@ A reviewer's way: from a red verdict to the flipped token, waive it, and see the
 """
 
 import sys
-from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
@@ -12,7 +11,7 @@ from typing import Any
 from urllib.parse import parse_qsl
 
 import pytest
-from driving import answers_of, button, words_of
+from driving import Visit, answers_of, button, words_of
 from written_history import write_run
 
 from q36eval.app.dashboard.history_reader import Reader
@@ -26,9 +25,8 @@ from q36eval.errors import UsageError
 from q36eval.gate import CriterionVerdict, Waiver
 from q36eval.history import History, RunRecord
 from q36eval.records import Verdict
-from tests.app.judged_runs import judge_flips, report_of
+from tests.app.judged_runs import judge_flips
 
-Visit = Callable[..., Any]
 Failing = tuple[Path, RunRecord, History]
 shown = partial(words_of, kinds=("text", "markdown", "header", "success", "error"))
 
@@ -57,7 +55,7 @@ def test_an_early_stopped_fail_offers_no_waiver_form_and_says_what_it_takes(visi
 @pytest.mark.long
 def test_a_waiver_that_would_change_nothing_has_no_button_and_is_not_written(visit: Visit, failing: Failing) -> None:
     path, run, history = failing
-    passing = next(one for one in report_of(run).criteria if one.verdict is CriterionVerdict.PASS)
+    passing = next(one for one in run.report.criteria if one.verdict is CriterionVerdict.PASS)
     app = visit(path, "review", run=run.id, waive="czech-discount")
     assert "has nothing to waive" in "".join(one.value for one in app.warning)
     assert passing.id not in app.selectbox(key="waive_name a criterion").options
@@ -100,7 +98,7 @@ def test_signing_and_blessing_are_written_under_the_name(visit: Visit, failing: 
 @pytest.mark.long
 def test_a_report_of_another_version_is_decided_again_and_then_signed(visit: Visit, failing: Failing) -> None:
     path, run, history = failing
-    other = report_of(run).model_copy(update={"notes": ("as an earlier version said it",)})
+    other = run.report.model_copy(update={"notes": ("as an earlier version said it",)})
     history.decide_again(run.id, other, run.circumstances)
     app = visit(path, "review", run=run.id)
     app.text_input(key="reviewer").set_value("Eva")
@@ -134,7 +132,7 @@ def test_nothing_is_written_on_a_verdict_that_is_not_the_one_shown(visit: Visit,
     app.text_area(key="sign_reason").set_value("I have read why it fails")
     app.text_area(key="bless_reason").set_value("the level to hold")
     today = datetime.now(UTC).date()
-    known = Waiver(owner="Jana", reason="known", criterion=report_of(run).decisive[0], expires=today)
+    known = Waiver(owner="Jana", reason="known", criterion=run.report.decisive[0], expires=today)
     history.add_waiver("sandbox", "fp8-head", known)
     as_before = {"family": run.family, "branch": run.branch, "policy": None, "require_sign_off": False}
     decide_again(history, run, on=today, **as_before)
@@ -201,14 +199,14 @@ def test_queue_has_what_waits_and_the_address_of_a_server_no_password(visit: Vis
 # -- a reviewer's way
 
 
-def follow(visit: Callable[..., Any], path: Path, app: Any, label: str) -> Any:
+def follow(visit: Visit, path: Path, app: Any, label: str) -> Any:
     """The page that a link leads to."""
     (link,) = [one.proto for one in app.get("page_link") if one.proto.label.replace("\\", "") == label]
     return visit(path, link.page.rpartition("/")[2], **dict(parse_qsl(link.query_string)))
 
 
 @pytest.mark.long
-def test_from_a_red_verdict_to_the_flipped_token_to_a_pass(history: History, visit: Callable[..., Any]) -> None:
+def test_from_a_red_verdict_to_the_flipped_token_to_a_pass(history: History, visit: Visit) -> None:
     path = Path(history.name)
     run = judge_flips(history, {"json": 0, "tools": 0, "shops": 1}, family="mine")
 

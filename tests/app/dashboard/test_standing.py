@@ -1,12 +1,12 @@
 """How a branch stands: by its newest verdict under the family's current policy, and what takes a PASS back."""
 
-from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
+from driving import Visit
 from written_history import POLICY, evidence, identity, write_run
 
 import q36eval.app.standing as standing
@@ -23,7 +23,6 @@ from q36eval.run.drift import judged_keys
 from tests.app.judged_runs import IDENTITY, REFERENCE, judge_run
 from tests.commands import q36eval
 
-Visit = Callable[..., Any]
 SANDBOX = read_policy(POLICY)
 GOOD, RUINED = 0.05, 4.0
 
@@ -195,7 +194,6 @@ def test_a_pass_with_another_template_than_the_family_declares_is_stale(
     own = recorded and DeclaredTemplate(sha256=recorded, by="the family's file", reference_sha256="a" * 64)
     gate(history, SANDBOX, provenance={TEMPLATE: own.model_dump(mode="json")} if own else {})
     shipped = standing.shipped_rules("sandbox")
-    assert shipped is not None
     rules = replace(shipped, branches={"main": declaration(SANDBOX, template=declares)})
     monkeypatch.setattr(standing, "shipped_rules", lambda _: rules)
     assert found(history)["main"].ships is ships
@@ -312,7 +310,6 @@ def test_what_a_gate_judged_is_followed_beside_what_a_server_shows_later(
     gate(history, SANDBOX)
     judged = judged_keys(history, "sandbox", "main")
     gate(history, SMALL)
-    assert judged is not None
     assert set(judged_keys(history, "sandbox", "main") or ()) < set(judged)
     monkeypatch.setattr(GateReport, "of_server_alone", property(lambda report: report.policy == SMALL.name))
     assert judged_keys(history, "sandbox", "main") == judged

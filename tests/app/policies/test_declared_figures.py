@@ -117,7 +117,6 @@ def test_texts_of_a_persons_own_may_have_any_slice(release: Declared) -> None:
 
 def test_what_needs_the_references_weights_is_told_before_a_gate_against_a_pack() -> None:
     told = without_reference_weights(read_policy(PATHS.policies / "release.yaml"))
-    assert told is not None
     assert "errors-within-scheme" in told
     assert "coverage-as-declared" not in told, "what is declared is compared with what the same folder stores"
     intact = criterion("weights", "integrity_faults", kind="max_count")

@@ -22,7 +22,7 @@ from q36eval.history import History, RunRecord
 from q36eval.history.decisions import WaiverSource, circumstances_on, sign
 from q36eval.records import ProbeName, Verdict
 from tests import commands
-from tests.app.judged_runs import judge_flips, judge_run, open_history, report_of
+from tests.app.judged_runs import judge_flips, judge_run, open_history
 from tests.q36eval.gate.evidence import accuracy, census, in_blocks, small_policy
 from tests.tampering import of_json, tamper, tamper_text
 
@@ -166,7 +166,7 @@ def test_a_run_passes_once_it_is_signed_and_nothing_is_measured_for_that(history
     assert (twice.returncode, "has already signed" in twice.stderr) == (2, True)
     commands.q36eval(*resume, str(policy), state=tmp_path, code=0)
     signed = history.get_run(run.id)
-    assert [one.owner for one in report_of(signed).signed_by] == ["eva"]
+    assert [one.owner for one in signed.report.signed_by] == ["eva"]
     (earlier,) = history.earlier_decisions(run.id)
     assert earlier.report == run.report
     assert commands.q36eval("history", "show", run.id, "--replay", state=tmp_path).returncode == 0
@@ -196,9 +196,9 @@ def test_a_signature_is_of_one_report_and_turns_no_failure(history: History) -> 
     run = judge_run(history, 80, DAY, require_sign_off=True)
     sign(history, run, "eva", "waived until the end of March")
     signed = again(history, run)
-    assert (report_of(signed).exit_code, len(signed.report.signed_by)) == (0, 1)
+    assert (signed.report.exit_code, len(signed.report.signed_by)) == (0, 1)
     late = again(history, run, date(2026, 4, 1))
-    assert (report_of(late).exit_code, late.report.signed_by) == (1, ())
+    assert (late.report.exit_code, late.report.signed_by) == (1, ())
     back = again(history, run)
     assert back.report == signed.report
     history.revoke_waiver(number)
@@ -229,7 +229,7 @@ def test_a_run_blessed_since_is_not_held_against_itself(history: History) -> Non
 
 def test_a_report_that_cannot_be_found_again_is_not_signed(history: History) -> None:
     run = judge_run(history, 0, DAY)
-    other = report_of(run).model_copy(update={"headline": "PASS, of another version"})
+    other = run.report.model_copy(update={"headline": "PASS, of another version"})
     history.decide_again(run.id, other, circumstances_on(history, run, DAY))
     with pytest.raises(UsageError, match="decided by another version"):
         sign(history, history.get_run(run.id), "eva", "trust me")
@@ -284,7 +284,7 @@ def waived_run(state: Path) -> RunRecord:
 
 def test_a_year_later_the_same_bytes_come_out_of_history(tmp_path: Path) -> None:
     run = waived_run(tmp_path)
-    assert (report_of(run).exit_code, run.report.waived) == (0, ("tools",))
+    assert (run.report.exit_code, run.report.waived) == (0, ("tools",))
     assert run.circumstances.blessed_run not in (None, run.id)
     done = commands.q36eval("history", "show", run.id, "--replay", "--json", state=tmp_path)
     found = json.loads(done.stdout)
@@ -317,7 +317,7 @@ def test_what_was_changed_behind_the_verdict_is_found_and_named(
 
 def test_another_policy_says_what_it_would_and_leaves_the_verdict_alone(history: History, tmp_path: Path) -> None:
     run = judge_run(history, 2, DAY)
-    assert report_of(run).exit_code == 0
+    assert run.report.exit_code == 0
     body = small_policy().model_dump(mode="json")
     tools = next(criterion for criterion in body["criteria"] if criterion["id"] == "tools")
     tools["margin"]["value"] = 0.02

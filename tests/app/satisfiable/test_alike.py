@@ -29,13 +29,6 @@ def knowing(probe: Any, share: float) -> RightAnswers:
     return RightAnswers({key: text if key in known else NOTHING for key, text in right.texts.items()}, {})
 
 
-@pytest.fixture(scope="module")
-def tokenizer() -> Any:
-    from transformers import AutoTokenizer
-
-    return Abridging(AutoTokenizer.from_pretrained(POLICIES.parent / "sandbox" / "bf16", local_files_only=True))
-
-
 @pytest.mark.long
 @pytest.mark.parametrize("share", [0.0, 0.015, 0.2])
 def test_what_neither_can_do_passes_no_shipped_policy(tokenizer: Any, tmp_path: Path, share: float) -> None:
@@ -47,7 +40,9 @@ def test_what_neither_can_do_passes_no_shipped_policy(tokenizer: Any, tmp_path: 
         "short_answers_dev/law.jsonl": 5,
     }
     probes = [CanaryProbe(load_specs(n=DRAWS)), EvalsProbe(write_small_suite(tmp_path, counts))]
-    asked = [ask(probe, tokenizer, tmp_path / probe.name, lambda probe: knowing(probe, share)) for probe in probes]
+    asked = [
+        ask(probe, Abridging(tokenizer), tmp_path / probe.name, lambda probe: knowing(probe, share)) for probe in probes
+    ]
     found = [measurement for each in asked for measurement in each.measurements]
     keys = {measurement.key for measurement in found}
     for name, policy in SHIPPED.items():

@@ -43,9 +43,7 @@ def library(x: Tensor, args: QuantizationArgs, scheme: ActivationScheme) -> Tens
 
 
 def preset(name: str) -> QuantizationArgs:
-    args = preset_name_to_scheme(name, ["Linear"]).input_activations
-    assert args is not None
-    return args
+    return preset_name_to_scheme(name, ["Linear"]).input_activations
 
 
 NVFP4, NVFP4_SMALL = ActivationScheme("nvfp4", 16, 37.5), ActivationScheme("nvfp4", 16, 0.9)

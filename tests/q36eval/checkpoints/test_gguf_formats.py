@@ -297,7 +297,6 @@ def test_one_column_of_importance_may_halve_a_scale_and_damage_is_found(kind: st
     def share(scale: torch.Tensor, size: torch.Tensor | float = 1.0) -> float:
         decoded = (blocks / scale).round().clamp(-end - 1, end) * scale * size
         sums = sums_of((decoded.reshape(weight.shape) - weight)[None], weight[None], rounding)
-        assert sums.on_grid is not None
         return usages(sums, sums.on_grid, rounding)[0].share
 
     at_seven = torch.arange(64)[:, None, None] == 7

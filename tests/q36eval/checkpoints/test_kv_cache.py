@@ -183,7 +183,6 @@ def test_a_shared_prefix_is_lent_and_stays_as_it_is() -> None:
     requests = [ScoreRequest(str(n), prefix + end, len(prefix), "x", len(prefix)) for n, end in enumerate(ends)]
     first, again = ({s.request.key: s.hidden_states for s in engine.score(requests)} for _ in range(2))
     for key, states in first.items():
-        assert states is not None
         assert torch.equal(states, again[key])
     answers = list(engine.generate([GenerationRequest("g", prefix, 5)]))
     assert answers[0].error is None
@@ -220,8 +219,7 @@ def test_the_rotation_worked_by_hand() -> None:
 
 
 def fp16(x: float) -> float:
-    value: float = struct.unpack("<e", struct.pack("<e", x))[0]
-    return value
+    return struct.unpack("<e", struct.pack("<e", x))[0]
 
 
 def naive_key(x: list[float], bits: int) -> list[float]:

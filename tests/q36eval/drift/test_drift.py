@@ -12,7 +12,6 @@ import pytest
 
 from q36eval.drift import ALPHA, DriftState, MetricDrift, branch_drift, drift
 from q36eval.drift.paired import paired_difference
-from q36eval.drift.records import PairedDifference
 from q36eval.history import SeriesRun
 from q36eval.history.records import SeriesPoint
 from q36eval.records import Direction, Measurement, ProbeName
@@ -192,19 +191,12 @@ def test_divergences_and_perplexities_are_paired_by_document_beyond_the_noise_fl
     key = runs[0].key
     for loss, moved in ((0.0005, True), (0.002, False)):
         floors = [floor.model_copy(update={"value": loss})]
-        found = paired(key, [runs[1], *floors], [runs[0]])
+        found = paired_difference(key, [runs[1], *floors], [runs[0]])
         assert (found.moved, found.floor) == (moved, loss)
 
 
-def paired(key: str, newer: list[Measurement], older: list[Measurement], **how: int) -> PairedDifference:
-    """The difference of two runs that can be compared."""
-    found = paired_difference(key, newer, older, **how)
-    assert not isinstance(found, str)
-    return found
-
-
 def test_many_metrics_share_the_false_alarm_rate() -> None:
-    one, many = (paired(failures(0).key, [failures(9)], [failures(2)], metrics=n) for n in (1, 50))
+    one, many = (paired_difference(failures(0).key, [failures(9)], [failures(2)], metrics=n) for n in (1, 50))
     assert (one.interval.level, many.interval.level) == (1 - ALPHA, 1 - ALPHA / 50)
     assert many.interval.lower < one.interval.lower
 
@@ -216,13 +208,13 @@ def test_runs_that_fail_at_random_are_rarely_reported_as_drifting() -> None:
         outcomes = (random.random((2, ITEMS)) < 0.1).astype(int).tolist()
         names = [f"{number}#t" for number in range(ITEMS)]
         first, second = (named(failure_rate(each, [0] * ITEMS, "tools"), names) for each in outcomes)
-        alarms += paired(first.key, [first], [second]).moved
+        alarms += paired_difference(first.key, [first], [second]).moved
     assert alarms <= 0.1 * trials
 
 
 def test_clusters_pair_by_their_names() -> None:
     key = failures(0).key
-    same, worse = (paired(key, [failures(broken)], [failures(20)]) for broken in (20, 60))
+    same, worse = (paired_difference(key, [failures(broken)], [failures(20)]) for broken in (20, 60))
     assert (same.effect, same.moved, worse.effect, worse.moved) == (0.0, False, 0.2, True)
     unnamed = failures(60)
     unnamed = unnamed.model_copy(update={"clusters": unnamed.clusters.model_copy(update={"names": None})})

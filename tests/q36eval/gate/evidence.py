@@ -60,7 +60,6 @@ def measurement(
 
 def competence_of(clusters: Clusters, direction: Direction, name: str) -> tuple[FamilyCompetence, ...]:
     """What the reference gets right of items that are 0 or 1, family by family; all are one without names."""
-    assert clusters.reference is not None
     families = clusters.families or (name,) * len(clusters.units)
     rows = list(zip(families, clusters.units, clusters.reference, clusters.errored, strict=True))
     found = []

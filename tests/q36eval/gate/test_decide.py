@@ -268,7 +268,6 @@ def test_the_items_that_would_decide_give_four_passes_in_five() -> None:
     mmlu = result(decide(small_policy(), small_evidence(mmlu_lost=18)), "mmlu")
     near = mmlu.model_copy(update={"loss": (mmlu.loss or 0) / 2})
     times = times_the_items(near)
-    assert times is not None
     normal, error = NormalDist(), (near.loss_interval.upper - near.loss) / NormalDist().inv_cdf(near.confidence)
     room = near.limit - near.loss - normal.inv_cdf(near.confidence) * error / math.sqrt(times)
     assert normal.cdf(room / (error / math.sqrt(times))) == pytest.approx(0.8)

@@ -18,7 +18,6 @@ from typing import Any
 
 import torch
 from pydantic_core import to_json
-from typing_extensions import override
 
 from q36eval.engines import Engine, ScoreRequest, open_engine
 from q36eval.engines.base import Generated, GenerationRequest
@@ -74,8 +73,7 @@ class Served:
 
     def generate(self, request: GenerationRequest) -> Generated:
         """An answer, computed together with others that wait."""
-        generated: Generated = self._together(request)
-        return generated
+        return self._together(request)
 
     def _together(self, request: GenerationRequest | ScoreRequest) -> Any:
         """What comes of a request that is computed with others that wait."""
@@ -320,7 +318,6 @@ class ManyAtOnce(ThreadingHTTPServer):
 
     request_queue_size = 256
 
-    @override
     def handle_error(self, request: Any, client_address: Any) -> None:
         """A client that is gone is what tests have: it is not printed."""
         if not isinstance(sys.exception(), ConnectionError):

@@ -150,7 +150,6 @@ class Faulty(Handler):
         else:
             self.answer(json.loads(body))
 
-    @override
     def _send(self, status: int, content: Mapping[str, Any] | bytes) -> None:
         fault, self.fault = self.fault, None
         data = content if isinstance(content, bytes) else json.dumps(content).encode()
@@ -269,7 +268,6 @@ def test_a_fault_that_passes_changes_nothing(fresh: Through, fault: str, monkeyp
 def test_a_fault_that_stays_leaves_errors_and_no_answers(fresh: Through, fault: str) -> None:
     fresh.trouble.fault, fresh.trouble.times = fault, 10**6
     for each in (result for results in asked(fresh) for result in results):
-        assert each.error is not None
         assert "6 attempts" in each.error
         assert not each.permanent
         assert (each.hidden_states if isinstance(each, Scored) else each.text or None) is None

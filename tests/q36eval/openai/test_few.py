@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 import torch
-from typing_extensions import override
 
 from q36eval.engines import Engine, EngineSettings, ScoreRequest, open_engine
 from q36eval.engines.openai.answers import Completion, completions_of, next_row, packed_row, spread_rows
@@ -181,7 +180,6 @@ class SGLang(Handler):
     fault = ""
     asked: list[Mapping[str, Any]]
 
-    @override
     def answer(self, body: Mapping[str, Any]) -> None:
         if self.path != "/generate":
             super().answer(body)

@@ -112,8 +112,7 @@ def test_one_error_holds_all_that_blocks_and_no_note() -> None:
 
 
 def test_several_branches_are_refused_once_for_what_concerns_all(tmp_path: Path) -> None:
-    done = q36eval("gate", "--branch", "bf16", "--branch", "fp8-head", "--draws", "2", state=tmp_path)
-    assert done.returncode == 2
+    done = q36eval("gate", "--branch", "bf16", "--branch", "fp8-head", "--draws", "2", state=tmp_path, code=2)
     assert done.stderr.count("No branch can pass") == 1
 
 
@@ -147,8 +146,7 @@ def test_figures_of_a_full_one_and_none_of_a_roomy_one(tmp_path: Path, disk: Any
 
 def test_a_gate_says_so_before_it_begins(tmp_path: Path, disk: Any) -> None:
     disk(99 * GB, GB)
-    done = commands.q36eval("gate", "--branch", "bf16", *SKIPPING, state=tmp_path)
-    assert done.returncode == 3
+    done = commands.q36eval("gate", "--branch", "bf16", *SKIPPING, state=tmp_path, code=3)
     assert done.stderr.index("99 % full") < done.stderr.index("inspecting")
 
 
@@ -293,8 +291,7 @@ def test_too_few_texts_are_refused_before_anything_is_computed(tmp_path: Path, m
     suite, state = suite_of(tmp_path, [300, *[10] * 40]), tmp_path / "state"
     policy = policy_of(tmp_path, "evals.word_perplexity", "kl.kl_divergence")
     options = ("--suite", str(suite), "--corpus", str(corpus_of(tmp_path, 8)), "--policy", policy)
-    done = q36eval("gate", "--branch", "fp8-head", *options, state=state)
-    assert done.returncode == 2, done.stderr
+    done = q36eval("gate", "--branch", "fp8-head", *options, state=state, code=2)
     (said,) = (line for line in done.stderr.splitlines() if line.startswith("q36eval: "))
     assert said.endswith("[too-few-items]")
     assert (

@@ -136,8 +136,7 @@ def test_a_corpus_of_ones_own_is_measured_in_windows_beside_sampled_answers(tmp_
     sampled = {"per_canary": 0, "max_new_tokens": 8}
     corpus = write_corpus(tmp_path, ["Ahoj světe, jak se máš?", "x", long], context=64, on_policy=sampled)
     arguments = ("kl", "--branch", "fp8-head", "--corpus", str(corpus), "--json")
-    done = q36eval(*arguments, state=tmp_path)
-    assert done.returncode == 0, done.stderr
+    done = q36eval(*arguments, state=tmp_path, code=0)
     assert "fewer than two tokens" in done.stderr
     figures = {(m["metric"], m["slice"]): m for m in json.loads(done.stdout)["measurements"]}
     assert figures["kl_divergence", "own"]["counts"]["scored"] > 300
@@ -158,22 +157,18 @@ def test_a_pack_that_lost_its_sampled_answers_is_damaged_and_another_corpus_is_n
     corpus = write_corpus(tmp_path, ["Ahoj světe, jak se máš?"], on_policy=sampled)
     pack = tmp_path / "pack"
     arguments = ("reference", "capture", "--probe", "kl", "--corpus", str(corpus), "--out", str(pack))
-    done = q36eval(*arguments, state=tmp_path)
-    assert done.returncode == 0, done.stderr
+    q36eval(*arguments, state=tmp_path, code=0)
     assert q36eval("reference", "show", "--verify", str(pack), state=tmp_path).returncode == 0
-    other = q36eval("kl", "--branch", "fp8-head", "--reference-pack", str(pack), state=tmp_path)
-    assert other.returncode == 2
+    other = q36eval("kl", "--branch", "fp8-head", "--reference-pack", str(pack), state=tmp_path, code=2)
     assert "differs in corpus (the pack's: " in other.stderr
     (answers,) = pack.glob("on-policy-*.jsonl")
     whole = answers.read_bytes()
     answers.write_bytes(whole[:-20])
     against = ("kl", "--branch", "fp8-head", "--corpus", str(corpus), "--reference-pack", str(pack))
-    cut = q36eval(*against, state=tmp_path)
-    assert cut.returncode == 2
+    cut = q36eval(*against, state=tmp_path, code=2)
     assert "copy the pack again" in cut.stderr
     answers.unlink()
-    verified = q36eval("reference", "show", "--verify", str(pack), state=tmp_path)
-    assert verified.returncode == 1
+    verified = q36eval("reference", "show", "--verify", str(pack), state=tmp_path, code=1)
     assert "on-policy-*.jsonl" in verified.stdout
 
 

@@ -145,8 +145,7 @@ class Chatting(Served):
             self.prompt_tokens += len(ids)
         if self.by_rule:
             return ruled(self.engine.tokenizer, ids, budget)
-        generated: Generated = self._once((ids, budget), lambda: self.generate(GenerationRequest("x", ids, budget)))
-        return generated
+        return self._once((ids, budget), lambda: self.generate(GenerationRequest("x", ids, budget)))
 
     def top(self, ids: tuple[int, ...], tokens: tuple[int, ...]) -> list[dict[str, float]]:
         """The likeliest tokens at each generated place, the generated one among them."""
@@ -216,7 +215,6 @@ class ChatHandler(Handler):
             lines += [f'vllm:spec_decode_num_{name}_total{{engine="0"}} {n:.1f}' for name, n in counters.items()]
         self._send(200, ("\n".join(lines) + "\n").encode())
 
-    @override
     def answer(self, body: Mapping[str, Any]) -> None:
         scores = body.get("prompt_logprobs") is not None or (body.get("max_tokens") == 1 and body.get("logprobs"))
         try:

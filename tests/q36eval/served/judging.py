@@ -29,7 +29,6 @@ class Judged:
     @cached_property
     def report(self) -> GateReport:
         """Its verdict."""
-        assert self.run.report is not None
         return self.run.report
 
     @property

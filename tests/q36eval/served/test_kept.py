@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from typing_extensions import override
 
 from q36eval.engines import Engine, EngineOptions
 from q36eval.engines.openai.client import Limits
@@ -72,8 +71,7 @@ def test_the_command_keeps_a_run_that_is_listed_shown_and_decided_again(
 ) -> None:
     with chatting(Chatting(local, max_logprobs=20)) as address:
         command = ("served", "--branch", "bf16", "--base-url", address, "--policy", policy, *FEW_ASKED, "--json")
-        done = commands.q36eval(*command, state=tmp_path)
-    assert done.returncode == 0, done.stderr
+        done = commands.q36eval(*command, state=tmp_path, code=0)
     said = json.loads(done.stdout)
     run, history = only_run(tmp_path)
     assert (said["run"], run.state, run.verdict) == (run.id, RunState.FINISHED, Verdict.PASS)
@@ -93,8 +91,7 @@ def test_the_command_keeps_a_run_that_is_listed_shown_and_decided_again(
     assert run.finished is not None
     assert address.partition("//")[2].partition("/")[0] not in run.model_dump_json()
     for shown in (("history", "list"), ("history", "show", run.id), ("history", "show", run.id, "--replay")):
-        again = commands.q36eval(*shown, state=tmp_path)
-        assert again.returncode == 0, again.stderr
+        again = commands.q36eval(*shown, state=tmp_path, code=0)
         assert "PASS" in again.stdout
 
 
@@ -103,8 +100,7 @@ def test_its_report_claims_no_fitness_and_no_reference(kept: tuple[RunRecord, Pa
     run, state = kept
     texts = {}
     for name in ("json", "junit", "markdown", "html"):
-        done = commands.q36eval("report", run.id, "--format", name, state=state)
-        assert done.returncode == 0, done.stderr
+        done = commands.q36eval("report", run.id, "--format", name, state=state, code=0)
         texts[name] = done.stdout
     document: dict[str, Any] = json.loads(texts["json"])
     assert document["report"]["verdict"] == "FAIL"
@@ -137,7 +133,6 @@ def test_an_endpoint_that_nobody_serves_is_a_kept_run_that_says_so(
 class Restarted(Chatting):
     """A server that is another process once it is asked for many answers at once."""
 
-    @override
     def looked_up(self, salt: str, ids: tuple[int, ...]) -> tuple[int, tuple[int, ...]]:
         if self.answered > 28:
             self.started = 1.0

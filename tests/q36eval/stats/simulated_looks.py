@@ -1,7 +1,7 @@
 """Margin tests of many simulated branches at once, at every look: the same wealth as `margin_test`'s, as arrays."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
 
 import numpy as np
 
@@ -61,10 +61,8 @@ class Side:
     multiples: Array
 
 
-class Looker(Protocol):
-    """`looks` of `margin_looks`, or of another rule that it is compared with."""
-
-    def __call__(self, counts: Array) -> tuple[Array, Array]: ...
+Looker = Callable[[Array], tuple[Array, Array]]
+"""`looks` of `margin_looks`, or of another rule that it is compared with."""
 
 
 def margin_looks(kinds: Kinds, margin: MarginLike, shares: LookShares = DEFAULT_SHARES) -> Looker:
@@ -159,5 +157,4 @@ def _p_values(side: Side, counts: Array, last_bet: int, best: Array | None, take
 def _log_mean(logs: Array) -> Array:
     """Log of the mean over the last axis."""
     top: Array = logs.max(axis=-1)
-    mean: Array = top + np.log(np.exp(logs - top[..., None]).mean(axis=-1))
-    return mean
+    return top + np.log(np.exp(logs - top[..., None]).mean(axis=-1))

@@ -151,7 +151,6 @@ def margin_row(scenario: Scenario, gates: int, seed: int, *, by_margin: bool) ->
     for start in range(0, gates, CHUNK):
         margins = rng.normal(ndtri(SCORE), 1.0, MMLU_ITEMS) * MARGIN_SPREAD
         plan = Allocation.of(np.abs(margins), 200.0)
-        assert plan is not None
         counts = margin_counts(plan, rates_of(margins, scenario, by_margin=by_margin), min(CHUNK, gates - start), rng)
         items = np.cumsum(counts[0].sum(axis=-1))
         rows.append(judged(margin_looks(margin_kinds(plan), scenario.margin), items / items[-1], counts))

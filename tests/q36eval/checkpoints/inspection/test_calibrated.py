@@ -34,7 +34,6 @@ def honest_rounding(
 
 def usage(error: Tensor, original: Tensor, rounding: Rounding) -> Usage:
     sums = sums_of(error[None], original[None], rounding)
-    assert sums.on_grid is not None
     return usages(sums, sums.on_grid, rounding)[0]
 
 
