@@ -5,7 +5,34 @@ from typing import Any
 
 import torch
 
-from benchmarks.sandbox.architecture import text_config
+LAYER_TYPES = {"L": "linear_attention", "F": "full_attention"}
+
+
+def text_config(layers: str, num_experts: int, **overrides: Any) -> Any:
+    """A `Qwen3_5MoeTextConfig` whose layer types are spelled by `layers` (L linear, F full attention)."""
+    from transformers import Qwen3_5MoeTextConfig
+
+    settings: dict[str, Any] = {
+        "vocab_size": 1024,
+        "hidden_size": 256,
+        "num_hidden_layers": len(layers),
+        "layer_types": [LAYER_TYPES[letter] for letter in layers],
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+        "head_dim": 64,
+        "linear_num_key_heads": 1,
+        "linear_num_value_heads": 2,
+        "linear_key_head_dim": 128,
+        "linear_value_head_dim": 128,
+        "num_experts": num_experts,
+        "num_experts_per_tok": 2,
+        "moe_intermediate_size": 128,
+        "shared_expert_intermediate_size": 128,
+        "max_position_embeddings": 4096,
+        "rope_parameters": {"rope_type": "default", "rope_theta": 10000.0, "partial_rotary_factor": 0.25},
+        "tie_word_embeddings": False,
+    }
+    return Qwen3_5MoeTextConfig(**(settings | overrides))
 
 
 def random_model(layers: str = "LFL", num_experts: int = 4, width: int = 64, seed: int = 5) -> Any:
