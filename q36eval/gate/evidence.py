@@ -88,7 +88,7 @@ class Evidence:
         return judge(criterion, measurements, failures, floor_of(criterion, self.floors), refused or blessed)
 
     def _failures_of(self, criterion: Criterion) -> list[ProbeFailure]:
-        named = [failure for failure in self.failures if criterion.key in failure.figures]
+        named = [f for f in self.failures if criterion.key in f.figures and criterion.key not in self.measured]
         return named or [each for each in self.failures if each.probe == criterion.probe and not each.figures]
 
 

@@ -320,9 +320,10 @@ class Capture(Mapping[str, Digest]):
         remove_temporaries(self.folder)
         self._journal.mend()
         if self.manifest is not None:  # adding to a finished capture: its journal must hold everything again
-            for key, shard in self._shards.items():
-                line = {"item": key, "file": shard.file, "asked": shard.asked}
-                self._journal.append(line | self._entries[shard.file].model_dump())
+            self._journal.remove()
+            items = {shard.file: {"item": key, "asked": shard.asked} for key, shard in self._shards.items()}
+            for name, entry in self._entries.items():
+                self._journal.append({"file": name, **items.get(name, {}), **entry.model_dump()})
             (self.folder / MANIFEST_FILE).unlink()
             self.manifest = None
         self._writing = True

@@ -92,10 +92,7 @@ def _moved(baseline: Continuation, other: Continuation, shared: int, most: float
 
 
 def _gap(side: Continuation, place: int, chosen: int, instead: int) -> float | None:
-    """The margin of that side's own token over the other's; a lower bound if the other is not listed.
-
-    Infinite if the side's own token is not its likeliest: a sampler chose it, and no rounding.
-    """
+    """The margin of that side's own token over the other's; infinite if that is not listed, or its own is drawn."""
     if side.log_probs is None or place >= len(side.log_probs):
         return None
     row = side.log_probs[place]
@@ -103,7 +100,7 @@ def _gap(side: Continuation, place: int, chosen: int, instead: int) -> float | N
         return None
     if max(row.values()) - row[chosen] > NEAR_TIE_NATS:
         return float("inf")
-    return row[chosen] - row.get(instead, min(row.values()) if len(row) > 1 else -float("inf"))
+    return row[chosen] - row.get(instead, -float("inf"))
 
 
 def measured_differences(part: str, compared: Sequence[Compared], note: str) -> Measurement:

@@ -6,7 +6,7 @@ from q36eval.config import Family
 from q36eval.engines.openai.endpoint import Endpoint
 from q36eval.errors import EngineError
 from q36eval.probes import Progress
-from q36eval.records import FailureKind, Measurement, ProbeFailure, ProbeName
+from q36eval.records import LACKED, FailureKind, Measurement, ProbeFailure, ProbeName
 from q36eval.served.chat import (
     ask_chat,
     calls_measured,
@@ -117,18 +117,24 @@ def measure_served(
         counts = after.since(before_load)
         yield from run.part("drafts", lambda: [rejected_measured(drafted(endpoint, alone.prompts), counts)])
 
+    no_tools = family is not None and not family.template.tools
+    lacks: dict[FailureKind, bool] = {"no-tools": no_tools, "no-reasoning": not prompts.thinks}
+    lacked = {f"served.{name}" for kind, names in LACKED.items() if lacks[kind] for name in names}
+
     def of_chat() -> list[Measurement]:
         asked = ask_chat(endpoint, for_chat)
-        parser = [each for each in parser_measured(asked) if prompts.tools or each.slice != "calls"]
         calls = [calls_measured(asked)] if prompts.tools else []
+        parser = [each for each in parser_measured(asked) if calls or each.slice != "calls"]
         of_all = [prompts_measured(asked), streams_measured(asked), *parser, *calls]
-        return [figure for figure in of_all if figure.counts.total]
+        return [figure for figure in of_all if figure.counts.total and figure.key not in lacked]
 
     yield from run.part("chat", of_chat)
-    lacked: dict[FailureKind, bool] = {"no-tools": not prompts.tools, "no-reasoning": not prompts.thinks}
-    for kind in (kind for kind, lacks in lacked.items() if lacks):
+    for kind in (kind for kind, missing in lacks.items() if missing):
         reason = f"the branch's chat template writes {kind.replace('-', ' ')} that q36eval can request"
         yield ProbeFailure(probe=ProbeName.SERVED, reason=reason, kind=kind)
+    if not (no_tools or prompts.tools):
+        reason = "chat: q36eval cannot parse the tool calls of the branch's chat template"
+        yield ProbeFailure(probe=ProbeName.SERVED, reason=reason, kind="skipped")
     yield from run.difference("cache-hit", lambda: cache_hit(endpoint, prompts, plan, alone))
     yield from run.difference("conversation", lambda: conversation(endpoint, prompts, plan, alone))
     yield from run.difference("eviction", lambda: eviction(endpoint, prompts, plan))

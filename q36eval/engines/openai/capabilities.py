@@ -38,6 +38,8 @@ TOP_KS = (1024, 256, 128, 64, 50, 40, 20, 10, 5)
 """Numbers of log-probabilities to request if the whole vocabulary is refused, until one is granted."""
 NATIVE_TOP_KS = (128, 64, 20, 5)
 """The same for SGLang's own page, which refuses no number as too large."""
+TOP = 20
+"""Log-probabilities requested per generated token, to distinguish a near tie from a difference; vLLM's limit."""
 FEW = 5
 """Tokens per position for testing whether a server returns few like all."""
 TRIES = 3
@@ -224,7 +226,7 @@ def _names_likeliest(client: Client, server: Server, prompt: tuple[int, ...], ca
     if not can.takes_ids:
         return False
     try:
-        answer, rows = _asked(client, body_of(server, prompt, 1, logprobs=FEW), prompt, _generated_rows)
+        answer, rows = _asked(client, body_of(server, prompt, 1, logprobs=TOP), prompt, _generated_rows)
     except (RefusedError, NoAnswerError):
         return False
     generated = answer.choice.generated or []
@@ -232,20 +234,20 @@ def _names_likeliest(client: Client, server: Server, prompt: tuple[int, ...], ca
 
 
 def _names_its_own(client: Client, server: Server, prompt: tuple[int, ...]) -> bool:
-    """Whether a vLLM's log-probabilities of generated tokens are trustworthy: `FEW` at every place, and the chosen
+    """Whether a vLLM's log-probabilities of generated tokens are trustworthy: `TOP` at every place, and the chosen
     token is among the most likely.
 
     A server that drafts must also draft meanwhile: some did not if log-probabilities were requested.
     """
     before = _drafts(client)
-    body = body_of(server, prompt[: len(prompt) // 2], SEVERAL, logprobs=FEW, return_tokens_as_token_ids=True)
+    body = body_of(server, prompt[: len(prompt) // 2], SEVERAL, logprobs=TOP, return_tokens_as_token_ids=True)
     try:
         answer, rows = _asked(client, body, prompt[: len(prompt) // 2], _generated_rows)
     except (RefusedError, NoAnswerError):
         return False
     generated = answer.choice.generated or []
     fit = [
-        len(row) >= FEW and row.get(f"{TOKEN_ID}{token}", -np.inf) >= max(row.values()) - TIED_NATS
+        len(row) >= TOP and row.get(f"{TOKEN_ID}{token}", -np.inf) >= max(row.values()) - TIED_NATS
         for token, row in zip(generated, rows, strict=False)
     ]
     if not fit or len(generated) > len(fit) + 1 or not all(fit):  # the token that ended the answer may be left out

@@ -23,7 +23,7 @@ from q36eval.engines.openai.answers import (
     finished,
     read_as,
 )
-from q36eval.engines.openai.capabilities import FEW, Capabilities, body_of
+from q36eval.engines.openai.capabilities import TOP, Capabilities, body_of
 from q36eval.engines.openai.chat_answers import Message, message_of, streamed_message
 from q36eval.engines.openai.client import Client, Limits, MalformedError, NoAnswerError, RefusedError
 from q36eval.engines.openai.counters import (
@@ -37,9 +37,6 @@ from q36eval.engines.openai.deployment import Opened, confirm, opened
 from q36eval.engines.openai.flavour import LLAMA_CPP, VLLM, Server
 
 __all__ = ["CacheState", "Continuation", "DraftCounts", "Endpoint", "Message", "NoAnswerError", "RefusedError"]
-
-TOP = 20
-"""Log-probabilities requested per generated token, to distinguish a near tie from a difference; vLLM gives no more."""
 
 
 @dataclass(frozen=True)
@@ -83,7 +80,7 @@ class Endpoint:
         self._stop_ids = end_ids(configured_end(hold(settings.folder)), server.tokenizer)
         completes = (server.can.top_k is not None and not server.can.native) or server.can.scores == "all"
         self.gives_log_probs = completes or server.can.names_likeliest
-        self._top = TOP if server.can.scores == "all" else min(TOP, server.can.top_k or FEW)
+        self._top = min(TOP, server.can.top_k or TOP)
 
     @classmethod
     def load(cls, settings: EngineSettings) -> "Endpoint":

@@ -108,7 +108,7 @@ def test_only_the_figures_that_the_models_cannot_have_drop_out(kinds: tuple[str,
     failures = [ProbeFailure(probe=ProbeName.SERVED, reason="test", kind=kind) for kind in kinds]
     report = decide(policy, [FINITE, divergence([0.01 + row / 10_000 for row in range(50)])], failures=failures)
     assert (report.exit_code, lanes(report)[Lane.FREEFORM]) == (code, Verdict.PASS)
-    assert len(report.notes) == sum(kind.startswith("no-") for kind in kinds)
+    assert bool(report.notes) == (code == 0)
 
 
 def test_a_model_without_a_chat_template_is_judged_by_texts_alone() -> None:

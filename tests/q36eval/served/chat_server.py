@@ -26,7 +26,7 @@ from tests.q36eval.openai.server import SANDBOX, Handler, RefusedError, Served, 
 
 BLOCK = 64
 """Tokens of a block of the prefix cache."""
-TOP = 5
+TOP = 20
 WORDS = ("tea", "lamp", "Brno", "seven", "ticket", "blue", "river", "paper", "stone", "early")
 WORN_AFTER = 90
 """Answers after which a server that wears out does: more than are asked before the mixed load ends."""
