@@ -166,8 +166,7 @@ def uses(lanes: Iterable[Lane]) -> str:
 
 def in_order(rows: Iterable[BranchStanding]) -> list[BranchStanding]:
     """Those that most need attention first, then by family and name."""
-    order = list(Standing)
-    return sorted(rows, key=lambda each: (order.index(each.standing), each.key))
+    return sorted(rows, key=lambda each: (list(Standing).index(each.standing), each.key))
 
 
 def why_apart(of: BranchSummary, archived: Archiving | None = None) -> str:

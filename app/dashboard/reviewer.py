@@ -1,6 +1,6 @@
 """Who may write, and under which name: a person at this machine, or a logged-in person on a shared one."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from fnmatch import fnmatch
 from typing import Any
@@ -26,11 +26,12 @@ class Permission:
         return self.why is None
 
 
-def permission_of(started: Started, user: Mapping[str, Any], reviewers: Sequence[str]) -> Permission:
+def permission_of(started: Started, user: Mapping[str, Any], section: Mapping[str, Any]) -> Permission:
     """A person's permissions here.
 
     `user` holds the claims of Streamlit's OIDC login, with `is_logged_in` if one is configured, else it is empty.
-    `reviewers` are patterns of addresses (`*@example.org`); without any, everybody who can log in may write.
+    `section` is that of `[q36eval]` in secrets.toml, whose `reviewers` is a pattern of addresses (`*@example.org`) or
+    a list of them; without a section, everybody who can log in may write.
     """
     if started.read_only:
         return Permission("This dashboard was started with --read-only.")
@@ -42,7 +43,9 @@ def permission_of(started: Started, user: Mapping[str, Any], reviewers: Sequence
     name = _name(user)
     if name is None:
         return Permission("The login gives no verified e-mail address to write under.")
-    if reviewers and not any(fnmatch(name.lower(), pattern.lower()) for pattern in reviewers):
+    given = section.get("reviewers", [] if section else "*")
+    reviewers = given if isinstance(given, list) else [given]
+    if not any(fnmatch(name.lower(), str(pattern).lower()) for pattern in reviewers):
         return Permission(f"{name} is not among the reviewers of this dashboard.")
     return Permission(name=name)
 
@@ -59,7 +62,7 @@ def permission() -> Permission:
     section = st.secrets.get("q36eval", {}) if "is_logged_in" in user else {}
     started = Started.of()
     local = started.local and asked_on_this_machine(st.context.headers)
-    return permission_of(replace(started, local=local), user, tuple(section.get("reviewers", ())))
+    return permission_of(replace(started, local=local), user, section)
 
 
 def writer(typed: str) -> str:

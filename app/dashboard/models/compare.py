@@ -85,8 +85,7 @@ def _change(difference: PairedDifference | None, unit: str | None) -> str:
     """The change of B against A: direction, amount, interval, and number of clusters."""
     if difference is None:
         return "not paired"
-    by = difference_text(difference, unit)
-    return f"{MOVED_WORDS[difference.movement]}: {by}, {difference.clusters} clusters"
+    return f"{MOVED_WORDS[difference.movement]}: {difference_text(difference, unit)}, {difference.clusters} clusters"
 
 
 def titled(key: str) -> str:

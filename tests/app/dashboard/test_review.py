@@ -173,15 +173,16 @@ def test_read_only_hides_and_refuses_all_writing(
 def test_who_may_write() -> None:
     here, shared = Started("history.sqlite", local=True), Started("history.sqlite")
     eva = {"is_logged_in": True, "email": "eva@example.org"}
-    assert permission_of(here, {}, ()).may_write
-    assert not permission_of(shared, {}, ()).may_write
-    assert not permission_of(here, {"is_logged_in": False}, ()).may_write
-    assert permission_of(shared, eva, ()).name == "eva@example.org"
-    assert permission_of(shared, eva, ("*@EXAMPLE.org",)).may_write
-    assert not permission_of(shared, eva, ("jana@example.org",)).may_write
-    assert not permission_of(shared, eva | {"email_verified": False}, ()).may_write
-    assert not permission_of(shared, {"is_logged_in": True, "name": "Eva"}, ()).may_write
-    assert not permission_of(Started("x", read_only=True), eva, ()).may_write
+    assert permission_of(here, {}, {}).may_write
+    assert not permission_of(shared, {}, {}).may_write
+    assert not permission_of(here, {"is_logged_in": False}, {}).may_write
+    assert permission_of(shared, eva, {}).name == "eva@example.org"
+    assert permission_of(shared, eva, {"reviewers": ["jana@example.org", "*@EXAMPLE.org"]}).may_write
+    for others in ({"reviewers": ["jana@example.org"]}, {"reviewers": "*@x.org"}, {"reviewers": []}, {"reviewer": "*"}):
+        assert not permission_of(shared, eva, others).may_write
+    assert not permission_of(shared, eva | {"email_verified": False}, {}).may_write
+    assert not permission_of(shared, {"is_logged_in": True, "name": "Eva"}, {}).may_write
+    assert not permission_of(Started("x", read_only=True), eva, {}).may_write
 
 
 def test_queue_has_what_waits_and_the_address_of_a_server_no_password(visit: Visit, written: Any) -> None:

@@ -60,8 +60,7 @@ def gate(
         if (one.probe, one.metric, one.slice) in asked:
             history.add_measurement(run.id, one)
     history.update_run(run.id, circumstances=Circumstances(on=run.started.date(), waivers=waivers))
-    found = history.measurements(run.id)
-    return history.finish_run(run.id, decide(policy, found, waivers, on=run.started.date()))
+    return history.finish_run(run.id, decide(policy, history.measurements(run.id), waivers, on=run.started.date()))
 
 
 def found(history: History) -> dict[str, BranchStanding]:
