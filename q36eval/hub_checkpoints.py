@@ -459,10 +459,8 @@ def _in_words(cache: _Cache, *, begun: bool = False) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        cause = error.__cause__
-        raise _problem(
-            cache, cause if type(error).__name__.startswith("LocalEntry") and cause else error, begun
-        ) from None
+        cause = error.__cause__ if type(error).__name__.startswith("LocalEntry") else None
+        raise _problem(cache, cause or error, begun) from None
 
 
 _BAD_TOKEN = ("hub-token-invalid", "The Hub does not accept the token: correct HF_TOKEN, or run `hf auth login`.")

@@ -3,8 +3,11 @@
 import base64
 import os
 import re
+import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from fnmatch import fnmatchcase
+from pathlib import Path
 from urllib.parse import quote
 
 SECRETS = ("Q36EVAL_WATCH_*", "*_API_KEY", "*_TOKEN", "*_SECRET", "*_PASSWORD")
@@ -15,8 +18,8 @@ _PASSWORD = re.compile(r"(://[^/\s:@]*):[^/\s@]+@")
 
 
 def redacted(text: str, *more: str) -> str:
-    """Without secrets of the environment and `more`: as they are, in hexadecimal digits, base64 or an address, or a
-    piece of `LEAST` characters of their beginning or end; and without passwords of addresses.
+    """Without secrets of the environment, the Hub's token and `more`: as they are, in hexadecimal digits, base64 or an
+    address, or a piece of `LEAST` characters of their beginning or end; and without passwords of addresses.
 
     Digits alone are a figure, and stay.
     """
@@ -31,11 +34,12 @@ def _secrets() -> Iterator[str]:
     for name, value in os.environ.items():
         if any(fnmatchcase(name, each) for each in SECRETS):
             yield from value.split()
+    with suppress(KeyError, OSError, ValueError):  # nobody sends the file's token before that is loaded
+        yield from Path(sys.modules["huggingface_hub.constants"].HF_TOKEN_PATH).read_text().split()
 
 
 def _forms(secret: str) -> Iterator[str]:
     data = secret.encode(errors="surrogateescape")
     encoded = data.hex(), data.hex().upper(), base64.b64encode(data).decode().rstrip("="), quote(secret)
     pieces = () if "://" in secret else (secret[:LEAST], secret[-LEAST:])  # every address begins alike
-    forms = (secret, *encoded, *pieces)
-    yield from (form for form in forms if not form.isdigit())
+    yield from (form for form in (secret, *encoded, *pieces) if not form.isdigit())

@@ -130,8 +130,7 @@ def _run() -> int:
         problems = getattr(error, "problems", ())
         rows = getattr(error, "rows", ())
         if len(problems) > 1 or rows:
-            told = [(problem.code, problem.message) for problem in problems]
-            return _failed_by(told, error.exit_code, rows)
+            return _failed_by([(problem.code, problem.message) for problem in problems], error.exit_code, rows)
         return _failed(error.code, " ".join([str(error), *_notes(error)]), error.exit_code)
     except typer.Exit as leave:
         return leave.exit_code

@@ -37,8 +37,7 @@ def shortened(text: str, most: int = MOST_PROMPT) -> str:
     if len(text) <= most:
         return text
     head = most // 4
-    tail = most - head
-    return f"{text[:head]}\n[… {len(text) - most:,} characters …]\n{text[-tail:]}"
+    return f"{text[:head]}\n[… {len(text) - most:,} characters …]\n{text[head - most :]}"
 
 
 LAST_LINES, LAST_CHARACTERS = 3, 600
