@@ -6,31 +6,35 @@ from typing import Any
 
 from q36eval.checkpoints.open_files import HeldFolder
 from q36eval.engines.base import Generated, GenerationRequest
+from q36eval.errors import CorruptCheckpointError
 
 
 def end_ids(configured: Any, tokenizer: Any) -> list[int]:
-    """End-of-turn ids of a generation config's `eos_token_id` and of the tokenizer, without one that only pads."""
-    ids = {*(configured if isinstance(configured, list) else [configured]), tokenizer.eos_token_id}
-    return sorted(ids - {None})
+    """End-of-turn ids of a generation config's `eos_token_id` and of the tokenizer, without one that only pads.
+
+    Raises:
+        CorruptCheckpointError: `configured` holds something other than token ids.
+    """
+    given = [each for each in (configured if isinstance(configured, list) else [configured]) if each is not None]
+    if wrong := [each for each in given if type(each) is not int]:
+        told = f"{tokenizer.name_or_path}: eos_token_id holds {str(wrong[0])[:40]!r}, which is not a token id."
+        raise CorruptCheckpointError("ends-malformed", told)
+    return sorted({*given, tokenizer.eos_token_id} - {None})
 
 
 def padding_id(tokenizer: Any) -> int:
     """The id for filling rows; it is masked, so any id works if the tokenizer has none."""
-    ids = (tokenizer.pad_token_id, tokenizer.eos_token_id)
-    return next((each for each in ids if each is not None), 0)
+    return next((each for each in (tokenizer.pad_token_id, tokenizer.eos_token_id) if each is not None), 0)
 
 
 def configured_end(held: HeldFolder) -> Any:
     """`eos_token_id` of generation_config.json, or of config.json without that file, as in transformers."""
-    from transformers import GenerationConfig
-
     from q36eval.checkpoints import open_checkpoint
     from q36eval.checkpoints.architecture import Architecture
 
     if "generation_config.json" not in held:
         return Architecture.of(open_checkpoint(held)).config.eos_token_id
-    with held.small_files() as place:
-        return GenerationConfig.from_pretrained(place, local_files_only=True).eos_token_id
+    return held.json("generation_config.json").get("eos_token_id")
 
 
 def finished(tokenizer: Any, stop_ids: Collection[int], request: GenerationRequest, tokens: Sequence[int]) -> Generated:
@@ -47,5 +51,4 @@ def finished(tokenizer: Any, stop_ids: Collection[int], request: GenerationReque
 
 def engine_seed(request: GenerationRequest) -> int:
     """The seed for an engine that draws its own numbers, from the request's seed and key alone: 31 bits."""
-    digest = hashlib.sha256(f"{request.seed}/{request.key}".encode()).digest()
-    return int.from_bytes(digest[:4], "big") >> 1
+    return int.from_bytes(hashlib.sha256(f"{request.seed}/{request.key}".encode()).digest()[:4], "big") >> 1

@@ -150,8 +150,7 @@ def _tested(
     except ValueError as error:
         return _because(described, Reason("margin-unsuited", str(error)))
     if test.not_measured is not None:
-        errored = _evidence(measurement).errored
-        return _because(described, test.not_measured, infrastructure=sum(errored) > 0)
+        return _because(described, test.not_measured, infrastructure=sum(_evidence(measurement).errored) > 0)
     judged = _with_test(described, test)
     doubt = _why_untrusted(criterion, measurement, test)
     if doubt is not None:

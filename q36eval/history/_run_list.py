@@ -69,8 +69,7 @@ class Listing(Connected):
 
     def count_runs(self, wanted: RunFilter | None = None) -> int:
         """How many runs `summaries` would give without a limit."""
-        query = select(func.count()).select_from(tables.runs).where(_matching(wanted))
-        return int(self._read(query)[0][0])
+        return int(self._read(select(func.count()).select_from(tables.runs).where(_matching(wanted)))[0][0])
 
     def branches(self) -> list[BranchSummary]:
         """Every branch that has a run, the one with the newest run first."""

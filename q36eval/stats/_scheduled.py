@@ -95,8 +95,7 @@ class ScheduledEvidence:
     @cached_property
     def complete(self) -> bool:
         """Whether everything planned was evaluated."""
-        planned = (self.schedule.planned or {}).values()
-        return len(self.clusters.units) == sum(each.clusters for each in planned)
+        return len(self.clusters.units) == sum(each.clusters for each in (self.schedule.planned or {}).values())
 
     @cached_property
     def first_complete(self) -> bool:

@@ -453,8 +453,7 @@ class Watch:
         self.store.forget("round")
         self.store.count("rounds", result)
         self.store.keep("newest", json.dumps(newest | {"at": at.timestamp(), "verdict": VERDICTS[result]}))
-        why = reason or _why(whole) or _summary(items)
-        return Outcome(at, result, code, why, whole.run.id, events, items)
+        return Outcome(at, result, code, reason or _why(whole) or _summary(items), whole.run.id, events, items)
 
     def _put_off(self, at: datetime, reason: Reason, words: str, wait: float) -> Outcome:
         """Nothing was measured or concluded; the server is left alone for at least its requested time, and never longer

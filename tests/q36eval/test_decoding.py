@@ -4,6 +4,7 @@ Coupled sampling: right distributions, the same numbers for the same request, an
 """
 
 import copy
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -12,12 +13,15 @@ from scipy import stats
 from transformers import DynamicCache
 
 from q36eval.engines import sampling
+from q36eval.engines.answer_endings import end_ids
 from q36eval.engines.base import Coupling
 from q36eval.engines.decoding import decode, fast_steps
 from q36eval.engines.qwen3_5_moe.delta import delta_step
 from q36eval.engines.qwen3_5_moe.steps import COLUMNS, StepMemory, columns_of
 from q36eval.engines.sampling import Sampler, gumbel_noise, sample
 from q36eval.engines.shared_prefix import LastPrefix
+from q36eval.errors import CorruptCheckpointError
+from tests.raising import raises
 from tests.small_models import random_model, random_prompts
 
 PADDING = 0
@@ -79,6 +83,12 @@ def test_ties_and_certainties_are_sampled() -> None:
     assert sample(certain, [one] * 5).tolist() == [4] * 5
     # six alike at 0.8: the five of the lowest ids reach 5/6
     assert set(sample(torch.zeros(500, 6), [one] * 500).tolist()) == {0, 1, 2, 3, 4}
+
+
+@pytest.mark.parametrize("configured", ["7", [7, "x"], True, [7.5], {"a": 7}, [[7]]])
+def test_an_end_that_is_not_a_token_id_is_the_fault_of_the_checkpoint(configured: Any) -> None:
+    with raises(CorruptCheckpointError, "ends-malformed", "folder", "eos_token_id"):
+        end_ids(configured, SimpleNamespace(eos_token_id=2, name_or_path="folder"))
 
 
 def test_a_step_is_that_of_transformers() -> None:
