@@ -82,7 +82,7 @@ def _answer(
             if length > output:
                 return TOO_LONG, ""
             pieces.append(piece)
-        return RENDERED, "".join(pieces)
+        return RENDERED, "".join(pieces).encode().decode()  # raises on surrogates, which no tokenizer takes
     except MemoryError:
         return TOO_MUCH_MEMORY, ""
     except jinja2.TemplateSyntaxError as error:

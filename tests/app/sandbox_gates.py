@@ -69,8 +69,7 @@ class Gates:
     def request(self, branch: str | Path, **fields: Any) -> Request:
         """What the gate of a branch, by name or folder, asks for."""
         target = Target(branch.name, branch) if isinstance(branch, Path) else resolve(branch, self.family, self.paths)
-        plain = Request(self.family, target, None, "sandbox", self.policy)
-        return replace(plain, **self._fields | fields)
+        return replace(Request(self.family, target, None, "sandbox", self.policy), **self._fields | fields)
 
     def __call__(self, branch: str | Path, **fields: Any) -> RunRecord:
         progress = fields.pop("progress", Progress())

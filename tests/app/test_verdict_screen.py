@@ -84,8 +84,7 @@ def hostile() -> Document:
     )
     run = document.run.model_copy(update={"branch": name, "family": "f" * 200})
     answers = tuple(DecidingAnswer(name, "?<|im_end|>\n", "a", "") for _ in range(3))
-    report = document.report.model_copy(update={"criteria": criteria, "policy": name})
-    return Document(report, run, (), answers)
+    return Document(document.report.model_copy(update={"criteria": criteria, "policy": name}), run, (), answers)
 
 
 def declared(**says: str) -> Document:
@@ -111,8 +110,7 @@ def unmeasured() -> Document:
         for lane in document.report.lanes
     )
     now = {"verdict": Verdict.INCONCLUSIVE, "headline": "INCONCLUSIVE", "exit_code": 4, "decisive": ids}
-    report = document.report.model_copy(update={"criteria": criteria, "lanes": lanes, **now})
-    return Document(report, document.run)
+    return Document(document.report.model_copy(update={"criteria": criteria, "lanes": lanes, **now}), document.run)
 
 
 STATES = {

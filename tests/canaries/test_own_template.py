@@ -30,8 +30,7 @@ def gated(
     place: Path, reference: Scripted, branch: Scripted, *, declared: bool = True
 ) -> tuple[Told, Mapping[ProbeName, OwnPrompts]]:
     kept = dict[ProbeName, OwnPrompts]()
-    own = kept.update if declared else None
-    return run_of(CanaryProbe(SPECS), branch, place, reference, own_template=own), kept
+    return run_of(CanaryProbe(SPECS), branch, place, reference, own_template=kept.update if declared else None), kept
 
 
 def asked(own: Any, said: Said = right, cases: Sequence[Case] = CASES) -> Scripted:

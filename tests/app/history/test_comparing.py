@@ -119,8 +119,7 @@ def test_lists_are_filtered_paged_and_say_what_is_left(history: History, tmp_pat
     other = judge_run(history, 0, DAY, branch="fp8-head")
 
     def listed(*arguments: str) -> dict[str, Any]:
-        done = commands.q36eval("history", "list", "--json", *arguments, state=tmp_path)
-        return dict(json.loads(done.stdout))
+        return dict(json.loads(commands.q36eval("history", "list", "--json", *arguments, state=tmp_path).stdout))
 
     first = listed("--branch", "main", "--limit", "2")
     assert ([run["id"] for run in first["runs"]], first["total"], first["more"]) == ([runs[4].id, runs[3].id], 5, 3)

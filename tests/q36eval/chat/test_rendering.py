@@ -33,7 +33,7 @@ from tests.raising import raises
 
 SANDBOX = Path(__file__).parents[3] / "data" / "sandbox" / "bf16"
 STRICT = Path(__file__).parents[2] / "canaries" / "template" / "strict.jinja"
-USER = {"role": "user", "content": "Příliš žluťoučký kůň <b> & 'co'\n  dál \ud83d\ude00 "}
+USER = {"role": "user", "content": "Příliš žluťoučký kůň <b> & 'co'\n  dál \U0001f600 "}
 TEMPLATES = yaml.safe_load((Path(__file__).parent / "templates.yaml").read_text(encoding="utf-8"))
 ENDLESS = TEMPLATES["too_much"]["endless"][0]
 DEEP = "{{ " + "(" * 20_000 + "1" + ")" * 20_000 + " }}"
@@ -97,6 +97,9 @@ def test_of_several_templates_the_one_for_tools_is_taken_and_what_one_raises_nam
         rendered_chat(tokenizer, [USER], enable_thinking=False)
     file = SANDBOX / "chat_template.jinja"
     assert str(raised.value) == f"The chat template in {file} does not write this conversation: No user query found."
+    tokenizer.chat_template = "{{ '\\ud800' }}"  # of which no tokenizer makes tokens
+    with raises(TemplateRaisedError, "template-raised", file, "surrogates"):
+        rendered_chat(tokenizer, [USER], enable_thinking=False)
 
 
 @pytest.mark.parametrize("template", [None, "{% for m in messages %}<{{ m.content | trim }}>{% endfor %}"])

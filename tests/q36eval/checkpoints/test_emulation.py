@@ -35,8 +35,7 @@ def library(x: Tensor, args: QuantizationArgs, scheme: ActivationScheme) -> Tens
     # With two axes the library's "token" strategy takes one scale for all rows: give it the three that models have.
     rows = x.float().unsqueeze(0)
     if scheme.static_scale is not None:
-        scale = torch.tensor([scheme.static_scale])
-        return fake_quantize(rows, scale, torch.zeros(1), args)[0].to(x.dtype)
+        return fake_quantize(rows, torch.tensor([scheme.static_scale]), torch.zeros(1), args)[0].to(x.dtype)
     static = None if scheme.global_scale is None else torch.tensor([scheme.global_scale])
     scale, zero = compute_dynamic_scales_and_zp(rows, args, nn.Module(), static)
     return fake_quantize(rows, scale, zero, args, static)[0].to(x.dtype)

@@ -110,15 +110,13 @@ def documents(count: int = 40) -> np.ndarray:
 
 @cache
 def divergences(severity: int, errored: int) -> Measurement:
-    per_token = documents() + (0.0, 0.004, 0.01, 0.02, 0.1)[severity]
-    return unbounded("kl_divergence", per_token, None, "mean")
+    return unbounded("kl_divergence", documents() + (0.0, 0.004, 0.01, 0.02, 0.1)[severity], None, "mean")
 
 
 @cache
 def perplexities(severity: int, errored: int) -> Measurement:
     nll = 1.5 + 10 * documents()
-    worse = nll + (0.0, 0.01, 0.02, 0.05, 1.0)[severity]
-    return unbounded("perplexity", worse, nll[::-1], "perplexity")
+    return unbounded("perplexity", nll + (0.0, 0.01, 0.02, 0.05, 1.0)[severity], nll[::-1], "perplexity")
 
 
 @cache

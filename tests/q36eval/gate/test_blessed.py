@@ -39,8 +39,7 @@ def judged(
     now: Measurement, then: list[Measurement], kind: MarginKind = "min_recovery", value: float = 0.9
 ) -> CriterionResult:
     of = {"probe": now.probe, "metric": now.metric, "slice": now.slice}
-    asked = only(kind, value, id="asked", margin={"against": "blessed"}, **of)
-    return decide(asked, [now], blessed=then).criteria[0]
+    return decide(only(kind, value, id="asked", margin={"against": "blessed"}, **of), [now], blessed=then).criteria[0]
 
 
 def test_what_was_accepted_counts_and_not_the_reference() -> None:

@@ -25,8 +25,7 @@ TEXT = "Obchod Ječmen: cena 1 290 Kč, sleva 15 %. Kolik zaplatím? "
 
 
 def request_of(engine: Engine, **reads: Any) -> ScoreRequest:
-    ids = tuple(engine.tokenizer.encode(TEXT, add_special_tokens=False))
-    return ScoreRequest("few", ids, first=4, **reads)
+    return ScoreRequest("few", tuple(engine.tokenizer.encode(TEXT, add_special_tokens=False)), first=4, **reads)
 
 
 def alone(served: Served, request: ScoreRequest, row: int) -> torch.Tensor:

@@ -44,8 +44,7 @@ class Judged:
     @property
     def troubles(self) -> list[str]:
         """Why something of it was not measured."""
-        kept = self.history.failures(self.run.id)
-        return [each.reason for each in kept if each.probe is ProbeName.SERVED]
+        return [each.reason for each in self.history.failures(self.run.id) if each.probe is ProbeName.SERVED]
 
 
 def judged(

@@ -185,8 +185,7 @@ def test_the_upper_level_is_calibrated_to_the_spread_of_what_cannot_be_negative(
 
     def bounds(sums):
         found = _bootstrap.studentise(sorted_contrast(sums, units, np.zeros(140), -np.inf, np.inf), 1)
-        plain = dataclasses.replace(found, shift=0.0)
-        return found, found.bounds(0.025), plain.bounds(0.025)
+        return found, found.bounds(0.025), dataclasses.replace(found, shift=0.0).bounds(0.025)
 
     found, (lower, upper), (plain_lower, plain_upper) = bounds(means * units)
     assert found.shift == pytest.approx(0.3 * upper_log_spread(means) ** 2)

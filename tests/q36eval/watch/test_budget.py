@@ -111,8 +111,7 @@ FEW_OF_ALL = Amounts(required=1, suspects=0, families=1, kl=1, differentials=0)
 
 def listed(distribution: np.ndarray, label: int) -> dict[int, float]:
     """The likeliest tokens of a position, and the prompt's own."""
-    likeliest = {*map(int, np.argsort(-distribution)[:FEW]), label}
-    return {token: math.log(distribution[token]) for token in likeliest}
+    return {token: math.log(distribution[token]) for token in {*map(int, np.argsort(-distribution)[:FEW]), label}}
 
 
 def test_the_divergence_of_two_lists_is_a_lower_bound_and_sees_lists_that_share_nothing() -> None:
