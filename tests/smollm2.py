@@ -34,8 +34,7 @@ VERSION = 1
 
 def cache() -> Path:
     """Where foreign models lie that tests fetched."""
-    default = Path.home() / ".cache" / "q36eval-tests"
-    return Path(os.environ.get("Q36EVAL_TEST_CACHE", default))
+    return Path(os.environ.get("Q36EVAL_TEST_CACHE", Path.home() / ".cache" / "q36eval-tests"))
 
 
 @contextmanager

@@ -59,8 +59,7 @@ def stored_rows(logits: Floats) -> NDArray[np.uint16]:
         steps = np.rint((np.float32(1) / scale) * (logits - lowest))
     kept = np.where((logits > lowest) & (scale > 0), steps, 0).astype(np.uint16)
     header = np.concatenate([scale, lowest - highest - log_sum], axis=1).astype(np.float32).view(np.uint16)
-    padding = np.zeros((len(logits), logits.shape[1] % 2), np.uint16)
-    return np.concatenate([header, kept, padding], axis=1)
+    return np.concatenate([header, kept, np.zeros((len(logits), logits.shape[1] % 2), np.uint16)], axis=1)
 
 
 def restored(rows: NDArray[np.uint16], vocabulary: int) -> Floats:

@@ -127,7 +127,7 @@ def _field_differences(mine: dict[str, Any], theirs: dict[str, Any], keys: Any) 
     return [
         f"{key} is {_shown(mine.get(key))}, the reference's {_shown(theirs.get(key))}"
         for key in keys
-        if mine.get(key) != theirs.get(key)
+        if mine.get(key) != theirs.get(key) and json.dumps(mine.get(key)) != json.dumps(theirs.get(key))  # NaN != NaN
     ]
 
 

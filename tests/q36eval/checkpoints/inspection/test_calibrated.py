@@ -120,8 +120,7 @@ def test_a_bound_follows_blocks_that_do_not_divide_the_weight(block: tuple[int, 
 def integer_usage(weight: torch.Tensor, scale: torch.Tensor, original: torch.Tensor) -> Usage:
     """Of `weight` in INT8 [out, in] under one scale a group of 32."""
     rounding = honest_rounding({"weight": weight, "weight_scale": scale}, original, (1, 32))
-    decoded = weight.float() * scale.repeat_interleave(32, 1)
-    return usage(decoded - original, original, rounding)
+    return usage(weight.float() * scale.repeat_interleave(32, 1) - original, original, rounding)
 
 
 def test_scales_that_are_powers_of_two_are_no_fault_and_twice_those_are() -> None:

@@ -173,6 +173,11 @@ def test_code_that_comes_with_a_checkpoint_is_told(folder: Path) -> None:
     assert told.subject == "modeling_own.py"
 
 
+def test_what_is_not_a_number_on_both_sides_is_equal(folder: Path) -> None:
+    edit_json(folder, "generation_config.json", lambda own: own.update(temperature=float("nan")))
+    assert not [one.message for one in inspected(folder, folder).findings if one.rule == "generation-config-differs"]
+
+
 def test_what_cannot_be_judged_is_not_measured(folder: Path, bf16_folder: Path) -> None:
     truncated(folder)
     assert set(inspected(folder).measured) == {Section.INTEGRITY, Section.CONFIGURATION}

@@ -35,8 +35,7 @@ KEPT = Promise(tensors="linear attention", stored="unquantized", source="the car
 
 def found(folder: Path, *promises: Promise) -> list[Finding]:
     inspection = inspect_checkpoint(folder, SANDBOX / "bf16", promises=promises)
-    rules = ("not-as-promised", "declared-twice")
-    return [finding for finding in inspection.findings if finding.rule in rules]
+    return [finding for finding in inspection.findings if finding.rule in ("not-as-promised", "declared-twice")]
 
 
 @pytest.mark.long
