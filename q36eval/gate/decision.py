@@ -83,7 +83,7 @@ def decide(
     judged = [held.judged(c, lambda held_to: believed(evidence.judged(held_to), drifted)) for c in policy.criteria]
     decided = [accepted(held_back(result), signed_by) for result in _verdicts(policy, judged, evidence)]
     results, notes = apply_waivers(policy, decided, waivers, on, evidence)
-    notes += sorted({f"not judged, since {each.reason}" for each in results if each.code == "models-unsuited"})
+    notes += [f"{each.id} is not judged, since {each.reason}" for each in results if each.code == "models-unsuited"]
     blocking = [result for result in results if result.tier == "blocking"]
     unable = _not_judged(policy, results)
     lanes = tuple(_lane_result(lane, blocking, asked_for, unable.get(lane)) for lane in policy.lanes)

@@ -39,7 +39,7 @@ TOP_KS = (1024, 256, 128, 64, 50, 40, 20, 10, 5)
 NATIVE_TOP_KS = (128, 64, 20, 5)
 """The same for SGLang's own page, which refuses no number as too large."""
 TOP = 20
-"""Log-probabilities requested per generated token, to distinguish a near tie from a difference; vLLM's limit."""
+"""Log-probabilities requested per generated token, to tell a near tie from a difference; vLLM's default limit."""
 FEW = 5
 """Tokens per position for testing whether a server returns few like all."""
 TRIES = 3

@@ -21,12 +21,12 @@ from q36eval.canaries.checks.tool_parser import schemas_by_name, typed_arguments
 from q36eval.chat import rendered_chat
 from q36eval.engines import EngineSettings, ScoreRequest
 from q36eval.engines.base import Generated, GenerationRequest
+from q36eval.engines.openai.capabilities import TOP
 from q36eval.engines.openai.endpoint import Endpoint
 from tests.q36eval.openai.server import SANDBOX, Handler, RefusedError, Served, entry_of, log_probs, serving
 
 BLOCK = 64
 """Tokens of a block of the prefix cache."""
-TOP = 20
 WORDS = ("tea", "lamp", "Brno", "seven", "ticket", "blue", "river", "paper", "stone", "early")
 WORN_AFTER = 90
 """Answers after which a server that wears out does: more than are asked before the mixed load ends."""

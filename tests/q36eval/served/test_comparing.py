@@ -47,7 +47,7 @@ NEAR, SURE = 0.01, 3.0
         (said((7,), row(7, 8, 0.0)), said((8,), row(8, 7, 0.0)), False),
         (said((7,), row(7, 8, NEAR_TIE_NATS - NEAR)), said((8,), row(8, 7, NEAR_TIE_NATS - NEAR)), False),
         (said((7,), row(7, 8, NEAR)), said((8,), row(8, 7, SURE)), True),
-        (said((7,), {7: -0.1, 5: -4.0}), said((8,), {8: -0.1, 5: -4.0}), True),  # the other's is not even listed
+        (said((7,), {7: -0.1, 5: -0.2}), said((8,), {8: -0.1, 5: -0.2}), True),  # the other's is not even listed
         (said((7, 8), {7: -0.1}, {8: -0.1}), said((7, 8), {7: -0.1}, {8: -0.1 - MOVED_NATS + NEAR}), False),
         (said((7, 8), {7: -0.1}, {8: -0.1}), said((7, 8), {7: -0.1}, {8: -0.2 - MOVED_NATS}), True),
         (said((1, 2, 3)), said((1, 2), finish="length"), True),
