@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
 from typing import Any
 
 from q36eval.canaries.cases import Case
@@ -32,6 +33,9 @@ TOOL_CHECKS = frozenset({"tool_call", "tool_calls", "no_tool_call"})
 
 SCORES = {Outcome.RIGHT: 1.0, Outcome.WRONG: 0.0, Outcome.UNREADABLE: None}
 """The score of an answer. An unreadable one is neither right nor wrong."""
+
+KEPT = 4096
+"""Judgements in memory: a run needs each several times."""
 
 SHOWN_TOKEN_CHARACTERS = 40
 """The maximum length of a token's text in a margin or a choice."""
@@ -77,6 +81,7 @@ def judge(case: Case, text: str, finish_reason: str) -> list[Failure]:
     return failures + run_checks(answer, case.checks, case.expected, case.tools)
 
 
+@lru_cache(KEPT)
 def right_decisions(case: Case, text: str) -> list[Decision]:
     """The decisions in a right raw answer, by its checks."""
     start, answer = answer_of(case, text)
@@ -84,6 +89,7 @@ def right_decisions(case: Case, text: str) -> list[Decision]:
     return [Decision(one.kind, one.start + start, one.end + start, one.wrong) for one in decided]
 
 
+@lru_cache(KEPT)
 def judged_answer(case: Case, text: str, finish_reason: str, tokens: int) -> Answer:
     """An answer with its score (1 right, 0 wrong; none if a check was unfinished or cannot read it) and failures."""
     try:

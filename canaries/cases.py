@@ -30,9 +30,11 @@ SEED_MARK = "~"
 MAX_DRAWS_PER_EXAMPLE = 50
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Case:
     """One question with its right answer. `name` is unique among all cases and readable: `canary/prompt`.
+
+    Compared by identity, so that judgements of it can be kept.
 
     If answers are sampled, a question is evaluated once for each `seed`, and all of them belong to one `question`.
     """

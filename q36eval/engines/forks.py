@@ -102,8 +102,9 @@ def _in_order(
     waiting, given = deque(range(len(batches))), 0
     held: dict[Connection, deque[int]] = {link: deque() for link in links}
     while held and given < len(batches):
-        for link in list(held):
-            _hand_out(link, waiting, held, done)
+        for most in range(1, AHEAD + 1):  # one each first, or the first worker would take two of two
+            for link in list(held):
+                _hand_out(link, most, waiting, held, done)
         waited()
         for ready in wait(list(held), SIGNALS_EVERY_S) if held else []:
             assert isinstance(ready, Connection)
@@ -119,9 +120,11 @@ def _in_order(
         yield batches[index], done.pop(index, WorkerError("every process died before its turn"))
 
 
-def _hand_out(link: Connection, waiting: deque[int], held: dict[Connection, deque[int]], done: dict[int, Any]) -> None:
-    """Send a worker batches up to its limit."""
-    while waiting and len(held[link]) < AHEAD:
+def _hand_out(
+    link: Connection, most: int, waiting: deque[int], held: dict[Connection, deque[int]], done: dict[int, Any]
+) -> None:
+    """Send a worker batches until it holds `most`."""
+    while waiting and len(held[link]) < most:
         try:
             link.send_bytes(str(waiting[0]).encode())
         except OSError:

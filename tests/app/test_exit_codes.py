@@ -132,12 +132,14 @@ class PanicException(BaseException):
     """A panic inside tokenizers."""
 
 
-@pytest.mark.parametrize("error", [RuntimeError, PanicException])
-def test_a_crash_is_no_verdict(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: type[BaseException]) -> None:
+@pytest.mark.parametrize(("error", "code"), [(RuntimeError, "internal-error"), (PanicException, "tokenizer-failed")])
+def test_a_crash_is_no_verdict(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: type[BaseException], code: str
+) -> None:
     monkeypatch.setattr(History, "open", mock.Mock(side_effect=error("api_key=hunter2")))
     monkeypatch.setenv("WORK_API_KEY", "api_key=hunter2")
     ended = commands.q36eval("gate", "--branch", "bf16", *SKIPPING, state=tmp_path, code=4)
-    assert (commands.code_of(ended), (tmp_path / "crash.log").stat().st_mode & 0o777) == ("internal-error", 0o600)
+    assert (commands.code_of(ended), (tmp_path / "crash.log").stat().st_mode & 0o777) == (code, 0o600)
     assert "hunter2" not in (tmp_path / "crash.log").read_text()
 
 

@@ -66,15 +66,15 @@ def test_a_worker_killed_while_it_sends_costs_one_batch() -> None:
     sending = multiprocessing.get_context("fork").Event()
 
     def large(batch: list[int]) -> list[Any]:
-        return [os.getpid(), Heavy(sending) if batch == [1] else batch[0]]
+        return [os.getpid(), Heavy(sending) if batch == [2] else batch[0]]
 
     calls = in_forks(large, [[n] for n in range(6)], 2)
     _, first = next(calls)
-    # the worker that had batch 0 holds batch 1, which cannot be sent whole while nobody reads
+    # the worker that had batch 0 holds batch 2, which cannot be sent whole while nobody reads
     assert sending.wait(60)
     os.kill(first[0], signal.SIGKILL)
     found = [first, *(answer for _, answer in calls)]
-    assert [isinstance(answer, WorkerError) for answer in found] == [n == 1 for n in range(6)]
+    assert [isinstance(answer, WorkerError) for answer in found] == [n == 2 for n in range(6)]
 
 
 def test_batches_left_when_every_worker_is_dead_are_errors() -> None:
