@@ -112,7 +112,7 @@ def _steps(report: GateReport, run: "RunRecord", since: Since) -> Iterator[NextS
 
 
 def _unmeasured(run: "RunRecord") -> Iterator[NextStep]:
-    yield NextStep(_gate(run), "measure again after fixing the engine")
+    yield NextStep(_gate(run), "measure again once its reasons are mended")
     if run.identity is not None and run.identity.engine == "openai":
         yield NextStep(f"q36eval gate {branch_option(run)}", "measures in this process what the server does not show")
 

@@ -17,6 +17,7 @@ from q36eval.errors import UsageError
 from q36eval.probes import Digest
 from q36eval.records import ProbeName
 from q36eval.references import Capture, Pack, damage
+from q36eval.references._shards import Journal
 from tests.q36eval.run.runner import IDENTITY
 from tests.raising import raises
 
@@ -151,6 +152,19 @@ def test_an_answer_that_another_byte_got_into_before_it_was_sealed_is_asked_for_
     assert KEYS[2] not in opened(tmp_path / "cut")
     capture_all(tmp_path / "cut")
     assert contents(tmp_path / "cut") == contents(pack)
+
+
+def test_a_finished_capture_that_is_added_to_trusts_its_manifest_alone(tmp_path: Path) -> None:
+    """A kill may leave a journal beside the manifest; and what is damaged then stays damaged."""
+    capture_all(tmp_path, KEYS[:4], KEYS[:4])
+    folder = folder_of(tmp_path)
+    Journal(folder / "journal.jsonl").append({"item": KEYS[5], "asked": "other", "values": {}, "error": None})
+    opened(tmp_path).add(KEYS[4], digest_of(4))
+    assert set(opened(tmp_path)) == {*KEYS[:5]}
+    head = folder / "shared.safetensors"
+    head.write_bytes(head.read_bytes()[:-1] + b"\xff")
+    with raises(UsageError, "pack-damaged", "shared.safetensors"):
+        opened(tmp_path)[KEYS[0]]
 
 
 def test_what_was_half_written_and_is_not_wanted_any_more_is_gone(tmp_path: Path) -> None:
