@@ -47,7 +47,7 @@ def believed(result: CriterionResult, drifted: Sequence[Measurement]) -> Criteri
     update = {
         "verdict": CriterionVerdict.NOT_MEASURED,
         "code": "engine-drift",
-        "reason": f"the engine does not repeat itself: {'; '.join(m.note for m in drifted)}",
+        "reason": f"the engine is not what it was: {'; '.join(m.note for m in drifted)}",
         "infrastructure": True,
     }
     return result.model_copy(update=update | dict.fromkeys(("p_pass", "p_fail", "p_fail_adjusted"), 1.0))

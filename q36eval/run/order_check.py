@@ -95,9 +95,9 @@ def check_order(
     differing = sum(one.score != two.score or (deterministic and one.text != two.text) for one, two in scored)
     repeats = work.probe.reference_repeats(outcomes)
     explained = most_disagreements(len(first), repeats, deterministic=deterministic)
-    note = f"of the first {len(first)} items {differing} came out otherwise when they were evaluated again at the end; "
-    note += f"the engine's own scatter explains {explained} at most"
-    note += f"; {len(errored)} could not be evaluated again: {errored[0]}" if errored else ""
+    note = f"of the first {len(first)} items, evaluated again at the end, {differing} changed"
+    note += f" and {len(errored)} errored ({errored[0]})" if errored else ""
+    note += f"; the engine's own scatter explains {explained} at most"
     return METRICS[work.probe.name, ENGINE_DRIFT].counted(
         differing,
         Counts(total=len(first), scored=len(first) - len(errored), errored=len(errored)),

@@ -379,7 +379,7 @@ class _Evaluation:
             )
         figures = self._write([] if figure is None else [figure])
         for drift in drifts(figures):
-            reason = f"the engine does not repeat itself: {drift.note}"
+            reason = f"the engine is not what it was: {drift.note}"
             self.sink.add_failure(ProbeFailure(probe=work.probe.name, reason=reason, kind="crashed"))
 
     def _rounds(self, work: Work, stage: str) -> tuple[str, ...]:

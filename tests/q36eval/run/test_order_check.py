@@ -100,7 +100,7 @@ def test_an_engine_that_tires_is_not_measured_whatever_its_branch_then_looks_lik
     report = decide(POLICY, found.measurements, failures=found.failures)
     assert (report.verdict, report.exit_code) == (Verdict.INCONCLUSIVE, 4)
     assert {result.verdict for result in report.criteria} == {"NOT_MEASURED"}
-    assert all("does not repeat itself" in result.reason for result in report.criteria)
+    assert {result.code for result in report.criteria} == {"engine-drift"}
     assert [failure.kind for failure in found.failures] == ["crashed"]
     without = [m for m in found.measurements if m is not drift(found)]
     assert decide(POLICY, without).exit_code == (1 if tired_after == 40 else 0), "what would have been said without it"
@@ -140,7 +140,7 @@ def test_a_short_run_and_a_resumed_one_are_checked_too() -> None:
     assert drift(resumed).value == 0.0
     tired = run(WearyEngine(30), sink=MemorySink(items=begun.items[:70]))
     assert drift(tired).value == FEW
-    assert re.search(r"of the first 8 items 8 came out otherwise", tired.failures[0].reason)
+    assert re.search(r"of the first 8 items.* 8 changed", tired.failures[0].reason)
 
 
 def test_a_noisy_engine_is_let_be_and_a_changed_one_is_found() -> None:
