@@ -47,7 +47,8 @@ def serve(address: str, port: int, allowed: list[str], page: list[str]) -> None:
         with socket.create_server((address, port), family=(socket.AF_INET, socket.AF_INET6)[":" in address]) as tried:
             port = tried.getsockname()[1]
     except OSError as error:
-        why = f"The dashboard cannot listen on {address} port {port}: {error.strerror}; --port 0 takes a free one."
+        place = f"{address} port {port}"
+        why = f"The dashboard cannot listen on {place}: {error.strerror}; name another --address or --port."
         raise UsageError("port-unusable", why) from error
     sys.argv = [str(SCRIPT), *page]
     hosts = [*LOOPBACK, *([] if address in EVERYWHERE else [address]), *allowed]

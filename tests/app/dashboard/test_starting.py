@@ -65,7 +65,7 @@ def test_a_taken_port_is_one_sentence(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         refused = commands.q36eval("ui", "--port", str(taken.getsockname()[1]), state=tmp_path)
     assert (refused.returncode, refused.stderr.count("\n")) == (2, 1)
-    assert "--port 0 takes a free one" in refused.stderr
+    assert commands.code_of(refused) == "port-unusable"
 
 
 def test_a_password_of_the_history_is_no_argument(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
