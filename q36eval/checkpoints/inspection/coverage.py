@@ -16,6 +16,7 @@ from q36eval.checkpoints.inspection.findings import (
     Promise,
     Section,
     Severity,
+    finding,
     some_of,
 )
 from q36eval.checkpoints.inspection.stored_schemes import (
@@ -101,8 +102,7 @@ HEAD = f"{HEAD_MODULE}.weight"
 Shapes = Mapping[str, tuple[int, ...]]
 
 
-def _finding(rule: str, subject: str, message: str, severity: Severity = Severity.BLOCKING) -> Finding:
-    return Finding(section=Section.COVERAGE, rule=rule, severity=severity, subject=subject, message=message)
+_finding = partial(finding, Section.COVERAGE)
 
 
 def coverage_rows(units: Iterable[LogicalWeight], shapes: Shapes) -> tuple[CoverageRow, ...]:

@@ -55,6 +55,11 @@ class Finding(Record):
     message: str
 
 
+def finding(section: Section, rule: str, subject: str, message: str, severity: Severity = Severity.BLOCKING) -> Finding:
+    """A finding of that section; modules that report on one section name it once."""
+    return Finding(section=section, rule=rule, severity=severity, subject=subject, message=message)
+
+
 class CoverageRow(Record):
     """How one class of tensor is stored: `count` weights of `values` numbers in `stored_bytes`, scales included."""
 

@@ -6,6 +6,7 @@ llama.cpp's own, by the name in `tokenizer.ggml.pre`: the name is all that can b
 """
 
 from collections.abc import Iterator, Mapping
+from functools import partial
 from itertools import zip_longest
 from typing import Any, TypeGuard
 
@@ -16,7 +17,7 @@ from q36eval.checkpoints.gguf.names import HYBRIDS
 from q36eval.checkpoints.gguf.settings import unread
 from q36eval.checkpoints.gguf.types import FLOATS
 from q36eval.checkpoints.inspection.damaged_folder import integrity
-from q36eval.checkpoints.inspection.findings import Finding, Section, Severity
+from q36eval.checkpoints.inspection.findings import Finding, Section, Severity, finding
 from q36eval.checkpoints.open_files import HeldFolder
 from q36eval.checkpoints.reader import Checkpoint
 from q36eval.checkpoints.tokenizer import tokenizer_rules
@@ -39,12 +40,7 @@ _ADDED = {"bos": "before", "eos": "after", "sep": "after"}
 _COMPARED = {"model", "pre", "tokens", "merges", "token_type", *_IDS, *(f"add_{kind}_token" for kind in _ADDED)}
 
 
-def _finding(
-    rule: str, subject: str, message: str, severity: Severity = Severity.BLOCKING, section: Section | None = None
-) -> Finding:
-    return Finding(
-        section=section or Section.CONFIGURATION, rule=rule, severity=severity, subject=subject, message=message
-    )
+_finding = partial(finding, Section.CONFIGURATION)
 
 
 def open_damaged_gguf(held: HeldGguf) -> tuple[Checkpoint, list[Finding], bool]:
@@ -61,7 +57,7 @@ def open_damaged_gguf(held: HeldGguf) -> tuple[Checkpoint, list[Finding], bool]:
         broken = integrity("unreadable-file", subject, str(error))
         return Checkpoint(held, {}, {}), [broken], False
     check_installed({entry.dtype for entry in opened.tensors.values()})
-    findings = [_finding("unexpected-tensor", name, what, section=Section.INTEGRITY) for name, what in opened.faults]
+    findings = [finding(Section.INTEGRITY, "unexpected-tensor", name, what) for name, what in opened.faults]
     return Checkpoint(held, opened.config, opened.tensors, opened.schemes), findings, True
 
 
@@ -83,10 +79,10 @@ def gguf_findings(checkpoint: Checkpoint, held: HeldGguf) -> Iterator[Finding]:
             f"the weights ({', '.join(blocks)}) are judged by themselves: llama.cpp multiplies them with activations "
             f"that it rounds to 8 bits on CPUs and on most GPUs, which is not emulated."
         )
-        yield _finding("activations-not-emulated", held.path.name, message, Severity.ADVISORY, Section.SERVABILITY)
+        yield finding(Section.SERVABILITY, "activations-not-emulated", held.path.name, message, Severity.ADVISORY)
     for name in held.vision_files:
         message = f"{name} holds a vision tower, which is not judged."
-        yield _finding("vision-tower-not-judged", name, message, Severity.ADVISORY, Section.COVERAGE)
+        yield finding(Section.COVERAGE, "vision-tower-not-judged", name, message, Severity.ADVISORY)
 
 
 def words_findings(held: HeldGguf, reference: HeldFolder | None, vocab_size: int | None) -> Iterator[Finding]:

@@ -14,7 +14,7 @@ from q36eval.checkpoints.formats.gptq import symmetric_offset
 from q36eval.checkpoints.formats.parts import unpack_words
 from q36eval.checkpoints.header import TensorEntry
 from q36eval.checkpoints.inspection.configuration import is_of_qwen, text_settings
-from q36eval.checkpoints.inspection.findings import Finding, Section, Severity, some_of
+from q36eval.checkpoints.inspection.findings import Finding, Section, Severity, finding, some_of
 from q36eval.checkpoints.inspection.stored_schemes import kind_of
 from q36eval.checkpoints.kv_cache import kv_cache_scales
 from q36eval.checkpoints.names import FUSED, FUSED_OF
@@ -327,10 +327,5 @@ def _router_gates(checkpoint: Checkpoint, units: Mapping[str, LogicalWeight]) ->
 
 def _finding(rule: str, subject: str, message: str, severity: Severity | None = None) -> Finding:
     told = RULES[rule]
-    return Finding(
-        section=Section.SERVABILITY,
-        rule=rule,
-        severity=severity or told.severity,
-        subject=subject,
-        message=f"{message}; {told.engine} ({told.versions}) {told.symptom} ({told.source}).",
-    )
+    message += f"; {told.engine} ({told.versions}) {told.symptom} ({told.source})."
+    return finding(Section.SERVABILITY, rule, subject, message, severity or told.severity)

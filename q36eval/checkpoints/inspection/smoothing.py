@@ -35,7 +35,7 @@ from q36eval.checkpoints.inspection.error import (
     is_beyond,
     within_roundings,
 )
-from q36eval.checkpoints.inspection.findings import Finding, Section, Severity
+from q36eval.checkpoints.inspection.findings import Finding, Section, Severity, finding
 from q36eval.checkpoints.inspection.grids import TINY
 from q36eval.checkpoints.inspection.stacks import examine_all, threads
 from q36eval.checkpoints.weights import LogicalWeight
@@ -92,9 +92,9 @@ def smoothing_folded_out(
         outcomes[norm] = _without_difference(outcomes[norm], folded=True)
     for name, fault in found.faults.items():
         message = f"{name}: {fault}"
-        finding = Finding(section=Section.WEIGHTS, rule="smoothing-not-carried", subject=name, message=message)
+        lost = finding(Section.WEIGHTS, "smoothing-not-carried", name, message)
         others = [one for one in outcomes[name].findings if one.rule != "unquantized-differs"]
-        outcomes[name] = replace(outcomes[name], findings=(*others, finding))
+        outcomes[name] = replace(outcomes[name], findings=(*others, lost))
     told = []
     if rounded:
         norms = "1 norm is" if len(rounded) == 1 else f"{len(rounded):,} norms are"
@@ -106,13 +106,7 @@ def smoothing_folded_out(
 
 
 def _advisory(rule: str, message: str) -> Finding:
-    return Finding(
-        section=Section.WEIGHTS,
-        rule=rule,
-        severity=Severity.ADVISORY,
-        subject="the checkpoint",
-        message=message,
-    )
+    return finding(Section.WEIGHTS, rule, "the checkpoint", message, Severity.ADVISORY)
 
 
 def _smoothed_words(found: Folding) -> str:

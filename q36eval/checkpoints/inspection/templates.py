@@ -1,11 +1,11 @@
 """Chat templates: there, such as can be rendered, and the reference's or declared to be others."""
 
-from functools import lru_cache
+from functools import lru_cache, partial
 from itertools import zip_longest
 from typing import Any
 
 from q36eval.chat import TemplateLimitError, TemplateMalformedError, TemplateRaisedError, renderer
-from q36eval.checkpoints.inspection.findings import Finding, Section, Severity
+from q36eval.checkpoints.inspection.findings import Finding, Section, Severity, finding
 from q36eval.checkpoints.open_files import HeldFolder
 from q36eval.checkpoints.tokenizer import chat_template_sha256, chat_templates, template_file
 
@@ -29,6 +29,8 @@ _TRIED: tuple[dict[str, Any], ...] = (
     {"messages": _ANSWERED, "tools": [_TOOL]},
 )
 """Conversations that every template is tried with: whether it ends, not what it writes."""
+
+_finding = partial(finding, Section.CONFIGURATION)
 
 
 def template_findings(folder: HeldFolder, reference: HeldFolder | None, declared: str | None) -> list[Finding]:
@@ -111,7 +113,3 @@ def _which(name: str) -> str:
 
 def _line(text: str | None) -> str:
     return "no such line" if text is None else repr(text)
-
-
-def _finding(rule: str, subject: str, message: str, severity: Severity = Severity.BLOCKING) -> Finding:
-    return Finding(section=Section.CONFIGURATION, rule=rule, severity=severity, subject=subject, message=message)

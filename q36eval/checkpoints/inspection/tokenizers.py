@@ -3,11 +3,12 @@
 import json
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 from q36eval.checkpoints.gguf.files import HeldGguf
 from q36eval.checkpoints.inspection.damaged_folder import integrity
-from q36eval.checkpoints.inspection.findings import Finding, Section, Severity
+from q36eval.checkpoints.inspection.findings import Finding, Section, Severity, finding
 from q36eval.checkpoints.inspection.gguf import words_findings
 from q36eval.checkpoints.inspection.templates import template_findings
 from q36eval.checkpoints.open_files import HeldFolder
@@ -20,8 +21,7 @@ MALFORMED = (CorruptCheckpointError, OSError, AttributeError, LookupError, Recur
 IGNORED_GENERATION_FIELDS = ("transformers_version", "_from_model_config")
 
 
-def _finding(rule: str, subject: str, message: str, severity: Severity = Severity.BLOCKING) -> Finding:
-    return Finding(section=Section.CONFIGURATION, rule=rule, severity=severity, subject=subject, message=message)
+_finding = partial(finding, Section.CONFIGURATION)
 
 
 def text_findings(
