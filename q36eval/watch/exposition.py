@@ -12,10 +12,11 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.exposition import choose_encoder
 
 from q36eval.watch.incidents import Phase, remaining_rounds
-from q36eval.watch.service import VERDICTS, Watch
+from q36eval.watch.service import Watch
 
 PUT_OFF = ("throttled", "latency", "budget", "spool", "disk")
-RESULTS = ("pass", "fail", "inconclusive", "not_measured", "put_off")
+MEASURED = ("pass", "fail", "inconclusive", "not_measured")
+RESULTS = (*MEASURED, "put_off")
 TRANSITIONS = ("opened", "confirmed", "closed", "dismissed")
 TAKEN = ("delivered", "failed", "given_up")
 SLICES = ("required", "prompts", "families", "kl", "differentials", "all")
@@ -47,7 +48,7 @@ class Exposed:
             return {value: counts.get((of, value), 0.0) + more.get(value, 0) for value in values}
 
         verdict = newest.get("verdict")
-        verdicts = {each: each == verdict for each in VERDICTS.values()} if verdict else {}
+        verdicts = {each.upper(): each.upper() == verdict for each in MEASURED} if verdict else {}
         yield gauge("q36eval_verdict", "1 for the verdict of the newest measured round.", _by("verdict", verdicts))
         yield gauge("q36eval_metric_value", "Newest figure; evidence of 1 opens an incident.", _values(newest))
         yield gauge("q36eval_metric_bound", "Bound that the figure is compared with.", _bounds(newest))

@@ -52,14 +52,6 @@ FIRST_PAUSE_S = 30.0
 DELIVERING_S = 30.0
 """The time that a single round waits for history and receivers; the next one continues with the rest."""
 
-RESULTS = {
-    ExitCode.PASS: "pass",
-    ExitCode.FAIL: "fail",
-    ExitCode.INCONCLUSIVE: "inconclusive",
-    ExitCode.NOT_MEASURED: "not_measured",
-}
-VERDICTS = {"pass": "PASS", "fail": "FAIL", "inconclusive": "INCONCLUSIVE", "not_measured": "NOT_MEASURED"}
-
 
 @dataclass(frozen=True)
 class Outcome:
@@ -416,7 +408,7 @@ class Watch:
             self._let_alone_no_more()
             outcome = self._finish(whole, newest, at, reason=words, events=tuple(events), items=tuple(result.items))
         self.state, self.newest = state, newest | {"at": at.timestamp()}
-        self.newest["verdict"] = VERDICTS[outcome.result]
+        self.newest["verdict"] = outcome.exit_code.name
         for line in lines:
             self._log(line)
         return outcome
@@ -431,7 +423,7 @@ class Watch:
         with self.store.transaction():
             self.gauge.end()
             outcome = self._finish(whole, self.newest, at, reason=reason)
-        self.newest = self.newest | {"at": at.timestamp(), "verdict": VERDICTS[outcome.result]}
+        self.newest = self.newest | {"at": at.timestamp(), "verdict": outcome.exit_code.name}
         return outcome
 
     def _finish(
@@ -448,11 +440,11 @@ class Watch:
         report = whole.run.report
         assert report is not None, "it was decided"
         code = ExitCode(report.exit_code)
-        result = RESULTS[code]
+        result = code.name.lower()
         self.store.spool(whole.run.id, whole.model_dump_json())
         self.store.forget("round")
         self.store.count("rounds", result)
-        self.store.keep("newest", json.dumps(newest | {"at": at.timestamp(), "verdict": VERDICTS[result]}))
+        self.store.keep("newest", json.dumps(newest | {"at": at.timestamp(), "verdict": code.name}))
         return Outcome(at, result, code, reason or _why(whole) or _summary(items), whole.run.id, events, items)
 
     def _put_off(self, at: datetime, reason: Reason, words: str, wait: float) -> Outcome:
