@@ -8,7 +8,7 @@ To write one: derive from `Probe` and implement its four abstract methods; every
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
@@ -325,11 +325,7 @@ def in_group(item: WorkItem, probe: str) -> WorkItem:
     """
     group = _below(probe, item.stage)
     group = f"{group}/{item.task}/{item.block}" if item.task else group
-    return replace(
-        item,
-        scores=tuple(replace(request, group=_below(group, request.group)) for request in item.scores),
-        generations=tuple(replace(request, group=_below(group, request.group)) for request in item.generations),
-    )
+    return _regrouped(item, lambda own: _below(group, own))
 
 
 def in_block(item: WorkItem, block: int, probe: str) -> WorkItem:
@@ -338,14 +334,13 @@ def in_block(item: WorkItem, block: int, probe: str) -> WorkItem:
         return item
     stem = f"{_below(probe, item.stage)}/{item.task}"
     old, new = f"{stem}/{item.block}", f"{stem}/{block}"
-    return replace(
-        item,
-        block=block,
-        scores=tuple(replace(request, group=new + request.group.removeprefix(old)) for request in item.scores),
-        generations=tuple(
-            replace(request, group=new + request.group.removeprefix(old)) for request in item.generations
-        ),
-    )
+    return replace(_regrouped(item, lambda own: new + own.removeprefix(old)), block=block)
+
+
+def _regrouped(item: WorkItem, group: Callable[[str], str]) -> WorkItem:
+    scores = tuple(replace(request, group=group(request.group)) for request in item.scores)
+    generations = tuple(replace(request, group=group(request.group)) for request in item.generations)
+    return replace(item, scores=scores, generations=generations)
 
 
 def _below(group: str, own: str) -> str:
