@@ -1,7 +1,7 @@
 """`q36eval history gc`: remove unneeded data."""
 
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -49,18 +49,10 @@ def gc(
     gone = [] if dry_run else remove(history, paths, planned)
     shown = list(planned.removals) if dry_run else gone
     if as_json:
-        print_json(_body(planned, shown, dry_run))
+        removed = [{"kind": one.kind, "name": one.name, "why": one.why, "size_bytes": one.size_bytes} for one in shown]
+        print_json({"dry_run": dry_run, "removed": removed})
         return
     _print(planned, shown, dry_run)
-
-
-def _body(planned: "Plan", shown: "list[Removal]", dry_run: bool) -> dict[str, Any]:
-    return {
-        "dry_run": dry_run,
-        "removed": [
-            {"kind": one.kind, "name": one.name, "why": one.why, "size_bytes": one.size_bytes} for one in shown
-        ],
-    }
 
 
 def _print(planned: "Plan", shown: "list[Removal]", dry_run: bool) -> None:

@@ -21,7 +21,7 @@ from q36eval.errors import UsageError
 from q36eval.gate.report import CriterionVerdict
 from q36eval.history import BranchKey, RunFilter, RunRecord, RunState, RunSummary
 from q36eval.metrics import ALL
-from q36eval.records import ProbeName, Verdict
+from q36eval.records import ProbeName
 from q36eval.reports.next_step import branch_option
 
 RUNS_OFFERED = 50
@@ -61,17 +61,12 @@ def reader_or_stop(page: str, *, titled: bool = True) -> Reader:
     return reader
 
 
-def verdict_badge(verdict: Verdict | CriterionVerdict | None, suffix: str = "") -> None:
-    """Symbol, word and colour. `suffix` is our own text, never a model's."""
-    look = look_of(verdict)
-    st.badge(f"{look.label}{suffix}", color=look.colour)
-
-
 def probe_page(probe: str) -> tuple[Reader, RunRecord]:
     """The beginning of a probe's page: the history, and the run that is chosen there."""
     reader = reader_or_stop(probe)
     run = choose_run(reader, f"{probe.lower()}_run")
-    verdict_badge(run.verdict)
+    look = look_of(run.verdict)
+    st.badge(look.label, color=look.colour)
     return reader, run
 
 

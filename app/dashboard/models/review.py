@@ -62,10 +62,10 @@ def scopes(report: GateReport, policy: Policy, canaries: Sequence[str]) -> dict[
     return {kind: names for kind, names in named.items() if names}
 
 
-def waiver_of(kind: str, name: str, owner: str, reason: str, expires: date) -> Waiver:
-    """A waiver with one scope; owner and reason may be empty in a draft."""
+def draft_of(kind: str, name: str, expires: date) -> Waiver:
+    """The draft of a waiver with one scope, whose owner and reason are not written yet."""
     scope = {{CRITERION: "criterion", CANARY: "canary", SLICE: "slice"}[kind]: name}
-    return Waiver(owner=owner or "you", reason=reason or "draft", expires=expires, **scope)
+    return Waiver(owner="you", reason="draft", expires=expires, **scope)
 
 
 def effect_of(history: History, run: RunRecord, waiver: Waiver, today: date) -> Effect:

@@ -22,13 +22,13 @@ from q36eval.app.dashboard.history_reader import Reader, explained
 from q36eval.app.dashboard.models.review import (
     CANARY,
     decided_today,
+    draft_of,
     effect_of,
     lanes_words,
     prospect,
     queue,
     scopes,
     state_of,
-    waiver_of,
     without_effect,
 )
 from q36eval.app.dashboard.review_writer import archive, bless, decide_today, revoke, sign_off, today, waive
@@ -219,7 +219,7 @@ def _draw_waive(reader: Reader, run: RunRecord, report: GateReport, allowed: Per
     )
     if kind == CANARY:
         st.caption("It covers what this canary alone caused in every criterion; the rest is judged as before.")
-    draft, standing = waiver_of(kind, name, "", "", until), reader.history.waivers(run.family, run.branch)
+    draft, standing = draft_of(kind, name, until), reader.history.waivers(run.family, run.branch)
     effect = effect_of(reader.history, run, draft, day)
     _draw_change(effect.before, effect.after, "With this waiver, decided today:")
     nothing = without_effect(effect)

@@ -234,7 +234,7 @@ def _read_clause(clause: list[Token], state: _Sentence) -> Iterator[Conclusion]:
     predicate = None if aside else _predicate(clause)
     if predicate is not None and state.denied:
         predicate = replace(predicate, denied=not predicate.denied)
-    same = None if aside or (predicate is not None and targets) else _equality_word(clause, predicate)
+    same = None if aside or (predicate is not None and targets) else _equality_word(clause)
     if same is not None:
         yield from _tie(clause, same, state)
     elif predicate is not None:
@@ -399,7 +399,7 @@ def _negations(clause: Sequence[Token], predicate_at: int) -> int:
     return count
 
 
-def _equality_word(clause: Sequence[Token], predicate: _Predicate | None) -> Token | None:
+def _equality_word(clause: Sequence[Token]) -> Token | None:
     """The word for equal prices in a clause."""
     denied = _negations(clause, -1) % 2 == 1
     if any(token.lower in ("jako", "téměř", "skoro", "velký", "výrazný") for token in clause):
