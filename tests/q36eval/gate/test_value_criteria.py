@@ -12,7 +12,7 @@ from q36eval.gate.judgement import judge
 from q36eval.records import Direction, Measurement, ProbeName
 from q36eval.reports.story import notes
 from q36eval.stats import ShareBeyond, least_clusters, quantile_clusters, summarize, unseen_share
-from tests.q36eval.gate.evidence import criterion, divergence, failure_rate, measurement, only
+from tests.q36eval.gate.evidence import criterion, divergence, measurement, only
 from tests.q36eval.stats.evidence import items
 
 
@@ -54,16 +54,6 @@ def test_what_its_sample_does_not_bound_never_passes_and_an_infinite_quantile_is
     found = measurement(ProbeName.KL, "kl_p99", clusters, "quantile")
     assert summarize(clusters, "quantile")[0] == math.inf
     assert decide(policy("kl_p99", 1e9), [found]).criteria[0].verdict is CriterionVerdict.NOT_MEASURED
-
-
-def test_an_exact_difference_of_rates_passes_where_betting_cannot() -> None:
-    asks = policy("failure_rate", 0.02, "max_increase")
-    same = failure_rate([0] * 200, [0] * 200, "all").model_copy(update={"probe": ProbeName.KL})
-    exact = measurement(ProbeName.KL, "failure_rate", same.clusters, "paired_proportions")
-    (betting_result, _), (result, _) = (decide(asks, [found]).criteria for found in (same, exact))
-    assert betting_result.verdict is CriterionVerdict.INCONCLUSIVE
-    assert result.verdict is CriterionVerdict.PASS
-    assert result.loss_interval == exact.effect_interval
 
 
 def test_a_ratio_of_margins_is_judged_from_thirty_clusters_on() -> None:
