@@ -5,7 +5,6 @@ Damage of a good branch is named by its inspection, or the divergence rises clea
 """
 
 import shutil
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -23,7 +22,7 @@ from q36eval.kl.attribution import Pass, Sample, divergences, hidden_states, sam
 from q36eval.kl.corpus import CorpusDocument
 from tests import smollm2
 from tests.assets.smollm2_decoded import TEXTS, sha256
-from tests.q36eval.checkpoints.inspection.damage import Damage, Tensors, config, edit, exchanged, in_config, one
+from tests.q36eval.checkpoints.inspection.damage import Damage, Tensors, config, edit, every, exchanged, in_config, one
 from tests.smollm2_branches import PRODUCERS, branch
 from tests.stored_formats import formats_of
 
@@ -183,14 +182,9 @@ NO_ROTARY_BASE = in_config(lambda document: document.pop("rope_parameters"))
 ANOTHER_HEAD = edit(lambda tensors: tensors.update({"lm_head.weight": tensors[EMBEDDINGS] * 1.01}))
 
 
-def tenth_of(*parts: str) -> Callable[[Tensors], None]:
+def tenth(scale: torch.Tensor) -> torch.Tensor:
     """Values above a tenth of the largest one are cut."""
-
-    def change(tensors: Tensors) -> None:
-        for name in [name for name in tensors if name.endswith(parts)]:
-            tensors[name] /= 10
-
-    return change
+    return scale / 10
 
 
 @dataclass(frozen=True)
@@ -221,8 +215,8 @@ CASES = [
     Case("another epsilon", config(rms_norm_eps=1e-6), "computation-differs"),
     Case("a layer less", config(num_hidden_layers=29), "unexpected-tensor"),
     Case("scales of the KV cache ignored", IGNORED_SCALES, "kv-scales-undeclared", "fp8-static-kv"),
-    Case("scales of all inputs a tenth", edit(tenth_of(".input_scale")), None, "fp8-static-kv"),
-    Case("scales of the KV cache a tenth", edit(tenth_of(".k_scale", ".v_scale")), None, "fp8-static-kv"),
+    Case("scales of all inputs a tenth", every(".input_scale", change=tenth), None, "fp8-static-kv"),
+    Case("scales of the KV cache a tenth", every(".k_scale", ".v_scale", change=tenth), None, "fp8-static-kv"),
 ]
 
 

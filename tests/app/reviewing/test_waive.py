@@ -266,19 +266,16 @@ def test_a_slip_of_the_pen_in_a_branchs_name_is_said(tmp_path: Path) -> None:
 # -- decided again from history: the same bytes, another policy, what was changed behind the verdict
 
 
-WAIVER = Waiver(owner="eva", reason="known", criterion="tools", expires=date(2026, 3, 31))
-
-
 def waived_run(state: Path) -> RunRecord:
     """A failure waived on the day, against a blessed run; since then everything that it hung on has changed."""
     history = open_history(state)
     blessed = judge_run(history, 0, DAY)
     history.bless(blessed.id, "eva", "release 1")
-    number = history.add_waiver("sandbox", "main", WAIVER)
+    number = history.add_waiver("sandbox", "main", waived())
     run = judge_run(history, 80, DAY)
     history.revoke_waiver(number)
     history.bless(run.id, "eva", "release 2")
-    history.add_waiver("sandbox", "main", WAIVER.model_copy(update={"criterion": "mmlu"}))
+    history.add_waiver("sandbox", "main", waived("mmlu"))
     return run
 
 

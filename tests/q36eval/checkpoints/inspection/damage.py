@@ -77,6 +77,16 @@ def one(name: str, change: Callable[[Tensor], Tensor]) -> Damage:
     return edit(lambda tensors: tensors.update({name: change(tensors[name])}))
 
 
+def every(*endings: str, change: Callable[[Tensor], Tensor]) -> Damage:
+    """All tensors whose names end so, replaced by what `change` makes of each."""
+    return edit(lambda own: own.update({name: change(own[name]) for name in own if name.endswith(endings)}))
+
+
+def without(*endings: str) -> Damage:
+    """All tensors whose names end so lost."""
+    return edit(lambda own: [own.pop(name) for name in [*own] if name.endswith(endings)])
+
+
 def parts_of(tensors: Tensors, name: str) -> list[str]:
     """A tensor, or all parts of a module or layer."""
     return [stored for stored in tensors if stored == name or stored.startswith(f"{name}.")]
@@ -193,14 +203,8 @@ def global_scale_of_its_own(folder: Path) -> None:
 FP8_CACHE = {"num_bits": 8, "type": "float", "strategy": "tensor", "dynamic": False, "symmetric": True}
 
 
-def inputs_twenty_times(folder: Path) -> None:
-    """compressed-tensors divides by these: inputs are clipped at a twentieth of what was calibrated."""
-
-    def change(tensors: Tensors) -> None:
-        for name in [name for name in tensors if name.endswith("input_global_scale")]:
-            tensors[name] = tensors[name] * 20
-
-    edit_tensors(folder, change)
+inputs_twenty_times = every("input_global_scale", change=lambda scale: scale * 20)
+"""compressed-tensors divides by these: inputs are clipped at a twentieth of what was calibrated."""
 
 
 def clipping_cache(folder: Path) -> None:

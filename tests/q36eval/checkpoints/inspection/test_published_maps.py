@@ -21,7 +21,7 @@ from q36eval.checkpoints.open_checkpoints import hold
 from q36eval.checkpoints.weights import index_weights
 
 from .conftest import Copy, Whole
-from .damage import OWN_FILE, SANDBOX, WEIGHTS, Damage, Tensors, config, edit, edit_json, edit_tensors, one
+from .damage import OWN_FILE, SANDBOX, WEIGHTS, Damage, Tensors, config, edit, edit_json, edit_tensors, one, without
 
 Settings = dict[str, Any]
 O_PROJ, GATE = "model.layers.0.self_attn.o_proj", "model.layers.0.mlp.shared_expert_gate"
@@ -120,10 +120,6 @@ def inputs(**changes: Any) -> Damage:
 def no_format(folder: Path) -> None:
     groups(lambda group: group.pop("format"))(folder)
     settings(lambda given: given.pop("format"))(folder)
-
-
-def without(*endings: str) -> Damage:
-    return edit(lambda tensors: [tensors.pop(name) for name in [*tensors] if name.endswith(endings)])
 
 
 def input_scales(part: str) -> Damage:

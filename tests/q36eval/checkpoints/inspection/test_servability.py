@@ -16,7 +16,7 @@ from q36eval.checkpoints.scheme import Scheme
 from q36eval.checkpoints.weights import LogicalWeight, index_weights
 from tests.branches import folder_of
 
-from .damage import EXPERT, SANDBOX, Tensors, edit_json, edit_tensors, rescale
+from .damage import EXPERT, SANDBOX, Tensors, edit_json, edit_tensors, rescale, without
 
 ATTENTION = "model.layers.2.self_attn"
 
@@ -167,12 +167,7 @@ def test_scales_of_inputs_under_a_weight_only_algorithm_are_no_fault(modelopt: P
 @pytest.mark.long
 def test_weights_alone_under_the_name_of_nvfp4_are_read_as_their_groups_say(modelopt: Path) -> None:
     """Without the groups' word the scales of inputs are missing, and that is damage."""
-
-    def lose(tensors: Tensors) -> None:
-        for name in [name for name in tensors if name.endswith(".input_scale")]:
-            del tensors[name]
-
-    edit_tensors(modelopt, lose)
+    without(".input_scale")(modelopt)
     assert {finding.rule for finding in inspect_checkpoint(modelopt, SANDBOX / "bf16").blocking} == {"activation-scale"}
     edit_json(
         modelopt,
