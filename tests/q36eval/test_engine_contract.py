@@ -126,14 +126,6 @@ def test_an_option_that_an_engine_does_not_have_is_refused_by_name(checkpoints: 
                 opens(settings)
 
 
-@pytest.mark.parametrize("argument", ["max_num_seqs", "=3"])
-def test_an_argument_that_is_not_a_name_and_a_value_is_refused(argument: str) -> None:
-    with raises(UsageError, "engine-arg-malformed", argument):
-        EngineOptions.read({}, (argument,))
-    with raises(UsageError, "engine-unknown", "'abacus'", KIND):
-        open_engine(EngineSettings(SANDBOX, kind="abacus"))
-
-
 def test_what_an_engine_does_not_offer_has_working_defaults(checkpoints: dict[str, Path]) -> None:
     engine = open_engine(EngineSettings(checkpoints["reference"], kind=KIND))
     assert (engine.deterministic, engine.ignores_activation_quantization, engine.perturbations()) == (False, False, ())
