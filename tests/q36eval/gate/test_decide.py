@@ -142,6 +142,13 @@ def test_one_error_of_unbounded_worth_is_not_measured_and_no_open_verdict() -> N
         assert (report.criteria[0].code, report.exit_code) == ((code, 4) if code else ("inside-margin", 0))
 
 
+def test_a_census_of_which_one_unit_errored_is_not_measured() -> None:
+    counted = items([0] * 200, errored=[0] * 199 + [1], bounds=None)
+    faults = measurement(ProbeName.WEIGHTS, "coverage_faults", counted, "census")
+    report = decide(only("max_count", 0, probe="weights", metric="coverage_faults"), [faults])
+    assert result(report, "it").code == "errored-unbounded"
+
+
 @pytest.mark.parametrize(
     ("clusters", "fields"),
     [

@@ -335,3 +335,12 @@ def test_errored_items_could_have_been_either_and_nothing_scored_has_no_rate() -
     for count, n, errored in ((3, 2, 0), (-1, 2, 0), (1, 2, -1)):
         with pytest.raises(ValueError, match="is no proportion"):
             proportion_interval(count, n, errored=errored)
+
+
+def test_strata_of_other_rates_are_covered_too() -> None:
+    rng = np.random.default_rng(3)
+    for rates in ([0.0, 0.0, 0.0, 0.2], [0.01, 0.02, 0.05, 0.12], [0.05] * 4):
+        counts = sum(rng.binomial(50, rate, 20_000) for rate in rates)
+        bounds = {count: proportion_interval(int(count), 200) for count in np.unique(counts)}
+        missed = np.array([[bounds[c].lower > 0.05, bounds[c].upper < 0.05] for c in counts]).mean(axis=0)
+        assert missed.max() <= 0.025 + 3 * (0.025 / 20_000) ** 0.5

@@ -90,6 +90,22 @@ def test_a_mean_of_almost_nothing_but_zeros_is_bounded_by_the_share_that_is_not(
     assert summarize(documents(np.r_[1e-6, -1e-6, np.zeros(38)], tokens), "mean")[3].method == "bootstrap-t"
 
 
+@pytest.mark.long
+@pytest.mark.sized
+@pytest.mark.parametrize(("sigma", "most"), [(0.5, 0.005), (1.0, 0.01), (1.5, 0.04)])
+@pytest.mark.parametrize("average", [0.5, 2.0, 4.0])
+def test_that_bound_misses_about_what_it_promises(sigma: float, most: float, average: float) -> None:
+    rng, missed, used = np.random.default_rng(31), 0, 0
+    truth = average / 40 * math.exp(sigma**2 / 2)
+    while used < 2000:
+        sums = (rng.random(40) < average / 40) * rng.lognormal(0.0, sigma, 40)
+        sparse = _bootstrap._sparse(sums, np.ones(40)) if sums.any() else None
+        if sparse is not None:
+            used += 1
+            missed += sparse.upper(0.025) < truth
+    assert missed / used <= most
+
+
 @pytest.mark.parametrize("sigma", [0.3, 1.0, 2.5])
 def test_p_values_and_bounds_agree(sigma: float) -> None:
     rng = np.random.default_rng(23)
