@@ -54,21 +54,12 @@ class HubSource(BaseModel):
 
 
 class RulerSettings(BaseModel):
-    """The generated data of a group of RULER tasks: `samples` of each task at each length, in tokens.
-
-    The longest length, where most is lost, may have more: `samples_at_longest`.
-    """
+    """The generated data of a group of RULER tasks: `samples` of each task at each length, in tokens."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     lengths: tuple[int, ...] = Field(min_length=1)
     samples: int = Field(ge=1, le=500)  # lm-eval's own number is 500
-    samples_at_longest: int | None = Field(default=None, ge=1, le=500, exclude_if=lambda more: more is None)
-
-    def samples_at(self, length: int) -> int:
-        """The number of samples of each task at that length."""
-        more = self.samples_at_longest
-        return more if more is not None and length == max(self.lengths) else self.samples
 
 
 class TaskGroup(BaseModel):

@@ -126,10 +126,10 @@ def only_data_tell(groups: Sequence[TaskGroup], metric: str, name: str) -> bool:
 
 def _declared_of_file(group: TaskGroup) -> Iterator[DeclaredFigure]:
     yield from _declared_whole(group, group.items, None if group.measure == "accuracy" else group.items)
-    samples = {} if group.ruler is None else {n: group.ruler.samples_at(n) for n in group.ruler.lengths}
+    lengths = () if group.ruler is None else group.ruler.lengths
     if group.measure == "accuracy" and any(field in LENGTH_FIELDS for field in group.slice_fields):
-        for length, number in samples.items():
-            items = None if group.items is None else group.items * number // sum(samples.values())
+        for length in lengths:
+            items = None if group.items is None else group.items // len(lengths)
             yield from (_declared(figure, _below(group, str(length)), items, None) for figure in (ACCURACY, RECOVERY))
 
 

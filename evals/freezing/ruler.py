@@ -71,12 +71,12 @@ def generate(
         "tokenizer": str(tokenizer),
         "folder": str(folder / group.name),
         "seed": seed,
-        "samples": {length: settings.samples_at(length) for length in settings.lengths},
+        "samples": settings.samples,
         "lengths": settings.lengths,
         "sources": {name: str(path) for name, path in _sources(tasks, hub, folder).items()},
         "nltk_data": str(folder / "nltk_data"),
         "work": [[task.name, task.config, length] for length in settings.lengths for task in tasks],
-        "limits_s": {n: PATIENCE_S + settings.samples_at(n) * n / TOKENS_PER_S for n in settings.lengths},
+        "limits_s": {length: PATIENCE_S + settings.samples * length / TOKENS_PER_S for length in settings.lengths},
     }
     (folder / group.name).mkdir(parents=True, exist_ok=True)
     try:
@@ -166,7 +166,7 @@ def _run(job: dict[str, Any], settings: RulerSettings, notify: Callable[[str], N
                     )
                 if kind != "done":
                     raise UsageError("process-died", f"The process that generates {where} died; see its output above.")
-                notify(f"{where}: {settings.samples_at(length)} samples")
+                notify(f"{where}: {settings.samples} samples")
         finally:
             process.kill()
 

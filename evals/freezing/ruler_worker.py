@@ -29,8 +29,7 @@ def main() -> None:
             tokenizer = AutoTokenizer.from_pretrained(job["tokenizer"], local_files_only=True)
             for name, config, length in job["work"]:
                 signal.setitimer(signal.ITIMER_REAL, job["limits_s"][str(length)])  # its signal ends the process
-                own = job | {"samples": job["samples"][str(length)]}
-                rows = document_rows(own, tokenizer, name, config, length)
+                rows = document_rows(job, tokenizer, name, config, length)
                 path = Path(job["folder"]) / f"{name}-{length}.jsonl"
                 path.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), encoding="utf-8")
                 say("done")
@@ -113,8 +112,8 @@ def _prepared(job: dict[str, Any], tokenizer: Any, config: str) -> dict[str, Any
     names: dict[str, Any] = generator.__globals__
     names["get_tokenizer"] = lambda _: tokenizer
     for called in GENERATORS:
-        if called in names:
-            names[called] = _sampled(getattr(names[called], "of", names[called]), job["samples"])
+        if called in names and not hasattr(names[called], "sampled"):
+            names[called] = _sampled(names[called], job["samples"])
     if "download_json" in names:
         names["download_json"] = lambda url: _source(job, "squad" if "SQuAD" in url else "hotpot")
     if "get_haystack" in names:
@@ -131,7 +130,7 @@ def _sampled(generator: Callable[..., Any], samples: int) -> Callable[..., Any]:
             named["num_samples"] = samples
         return generator(*arguments, **named)
 
-    setattr(sampled, "of", generator)  # noqa: B010 - a function has no such attribute for a type checker
+    setattr(sampled, "sampled", True)  # noqa: B010 - a function has no such attribute for a type checker
     return sampled
 
 

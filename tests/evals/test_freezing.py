@@ -110,7 +110,7 @@ def test_strata_clusters_and_scores(suite: Path, tmp_path: Path, no_network: Non
     assert len({d.cluster for d in ruler}) == len(ruler), "no text is asked about twice, at one length or at two"
     for task, asked_about in (("squad", r"by paragraph (\d+ of \d+)"), ("hotpot", r"Which village has mill (\d+)")):
         questions = [re.findall(asked_about, str(d.doc["input"]))[-1] for d in ruler if task in d.stratum]
-        assert len(set(questions)) == len(questions) == 2 + 3, "the mirror has several questions of each paragraph"
+        assert len(set(questions)) == len(questions) == 4, "the mirror has several questions of each paragraph"
     for document in ruler:
         assert document.metrics([f"It is {' and '.join(document.target)}."]) == {"{max_length}": 1.0}
         assert document.metrics(["nothing"]) == {"{max_length}": 0.0}
@@ -150,7 +150,7 @@ def test_the_manifest_says_where_every_row_is_from(suite: Path) -> None:
 @pytest.mark.long
 def test_ruler_is_the_same_whatever_else_is_frozen(suite: Path, tokenizer: Any) -> None:
     """Alone, in another order and in another process: common words have a generator of random numbers of their own."""
-    job = {"tokenizer": str(TOKENIZER), "samples": 3, "seed": 1234, "nltk_data": "none", "lengths": [2048, 2560]}
+    job = {"tokenizer": str(TOKENIZER), "samples": 2, "seed": 1234, "nltk_data": "none", "lengths": [2048, 2560]}
     for name, config in (("ruler_cwe", "ruler/cwe.yaml"), ("ruler_vt", "ruler/vt.yaml")):
         frozen = (suite.parent / f"frozen/ruler/{name}-2560.jsonl").read_text(encoding="utf-8").splitlines()
         made = document_rows(job, tokenizer, name, config, 2560)
@@ -333,9 +333,5 @@ def test_shipped_suites_name_tasks_that_lm_eval_has() -> None:
         assert one[0] == other[0]
         assert pattern.search("Which king?\nAnd which year?") is None
     for suite in suites.values():
-        group = next(group for group in suite.groups if group.ruler is not None)
-        assert group.ruler is not None
-        assert max(group.ruler.lengths) + 128 <= suite.max_length
-        of_length = [group.ruler.samples_at(length) for length in group.ruler.lengths]
-        assert group.items in (None, 13 * sum(of_length))
-        assert of_length[-1] == max(of_length)
+        ruler = next(group.ruler for group in suite.groups if group.ruler is not None)
+        assert max(ruler.lengths) + 128 <= suite.max_length
