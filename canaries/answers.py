@@ -34,8 +34,8 @@ TOOL_CHECKS = frozenset({"tool_call", "tool_calls", "no_tool_call"})
 SCORES = {Outcome.RIGHT: 1.0, Outcome.WRONG: 0.0, Outcome.UNREADABLE: None}
 """The score of an answer. An unreadable one is neither right nor wrong."""
 
-KEPT = 4096
-"""Judgements in memory: a run needs each several times."""
+KEPT = 8192
+"""Judgements in memory, more than a run's answers of both sides: it needs each several times."""
 
 SHOWN_TOKEN_CHARACTERS = 40
 """The maximum length of a token's text in a margin or a choice."""
@@ -89,14 +89,18 @@ def right_decisions(case: Case, text: str) -> list[Decision]:
     return [Decision(one.kind, one.start + start, one.end + start, one.wrong) for one in decided]
 
 
-@lru_cache(KEPT)
 def judged_answer(case: Case, text: str, finish_reason: str, tokens: int) -> Answer:
     """An answer with its score (1 right, 0 wrong; none if a check was unfinished or cannot read it) and failures."""
     try:
-        failures = judge(case, text, finish_reason)
-        calls = _of_calls(case, text)
-    except NotJudgedError as error:
+        return _judged(case, text, finish_reason, tokens)
+    except NotJudgedError as error:  # which is not kept: the next time the check may finish
         return Answer(score=None, text=storable(text), error=f"not judged: {error}")
+
+
+@lru_cache(KEPT)
+def _judged(case: Case, text: str, finish_reason: str, tokens: int) -> Answer:
+    failures = judge(case, text, finish_reason)
+    calls = _of_calls(case, text)
     detail: dict[str, Any] = {
         "failures": [failure.as_dict() for failure in failures],
         "finish_reason": finish_reason,

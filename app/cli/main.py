@@ -147,7 +147,7 @@ def _run() -> int:
         sentence = f"{where}{error.strerror or error}; no verdict; earlier measurements are kept."
         return _failed(code, sentence, ExitCode.NOT_MEASURED)
     except BaseException as error:
-        if not isinstance(error, Exception) and not _of_a_tokenizer(error):
+        if not isinstance(error, Exception) and not _is_panic(error):
             raise
         return _usage_code(error) or _record_crash(error)
     return result if isinstance(result, int) else 0
@@ -191,8 +191,8 @@ def _usage_code(error: BaseException) -> int | None:
     return _failed("usage", f"{sentence}{end} See {help_of} --help.", ExitCode.USAGE)
 
 
-def _of_a_tokenizer(error: BaseException) -> bool:
-    """Whether the package tokenizers panicked, as on an expression of a tokenizer.json that takes forever."""
+def _is_panic(error: BaseException) -> bool:
+    """Whether a package in Rust panicked, as tokenizers does on an expression of a tokenizer.json that never ends."""
     return type(error).__name__ == "PanicException"
 
 
@@ -210,10 +210,8 @@ def _record_crash(error: BaseException) -> int:
             file.write(redacted("".join(told)))
     except OSError as unwritten:
         details = f"details could not be kept in {log} ({unwritten.strerror})"
-    if _of_a_tokenizer(error):
-        sentence = (
-            f"A checkpoint's tokenizer.json cannot be applied to a text ({error}); nothing was judged, {details}."
-        )
-        return _failed("tokenizer-failed", sentence, ExitCode.NOT_MEASURED)
-    sentence = f"q36eval itself failed ({type(error).__name__}: {error}); nothing was judged, {details}."
-    return _failed("internal-error", sentence, ExitCode.NOT_MEASURED)
+    code, what = "internal-error", "q36eval itself failed"
+    if _is_panic(error):
+        code, what = "tokenizer-failed", "A Rust package failed, most often on a checkpoint's tokenizer.json"
+    sentence = f"{what} ({type(error).__name__}: {error}); nothing was judged, {details}."
+    return _failed(code, sentence, ExitCode.NOT_MEASURED)

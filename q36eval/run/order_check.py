@@ -90,13 +90,13 @@ def check_order(
         again[outcome.item_key, outcome.group] = outcome.branch
         progress.advance()
     pairs = [(outcome, again[outcome.item_key, outcome.group]) for outcome in first]
-    errored = [answer.error for _, answer in pairs if answer.score is None]  # counted separately
+    errored = [answer.error or answer.unreadable for _, answer in pairs if answer.score is None]  # counted separately
     scored = [(outcome.branch, answer) for outcome, answer in pairs if answer.score is not None]
     differing = sum(one.score != two.score or (deterministic and one.text != two.text) for one, two in scored)
     repeats = work.probe.reference_repeats(outcomes)
     explained = most_disagreements(len(first), repeats, deterministic=deterministic)
     note = f"of the first {len(first)} items, evaluated again at the end, {differing} changed"
-    note += f" and {len(errored)} errored ({errored[0]})" if errored else ""
+    note += f" and {len(errored)} could not be scored ({errored[0]})" if errored else ""
     note += f"; the engine's own scatter explains {explained} at most"
     return METRICS[work.probe.name, ENGINE_DRIFT].counted(
         differing,
