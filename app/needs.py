@@ -103,7 +103,8 @@ class Asked:
 
     def understand(self, request: Request) -> None:
         """Use the resolved request: a derived family has no file for which a policy could be checked."""
-        self.folder = str((request.reference or request.branch).folder)
+        folder = (request.reference or request.branch).folder
+        self.folder = str(folder) if folder.exists() else ""
         if request.policy is not None and not isinstance(request.family, DerivedFamily):
             self.policy_check = f"q36eval policy check {shlex.quote(self.policy or request.policy.name)}"
             self.policy_check += _options({"family": self.family or request.family.name, "suite": request.suite})

@@ -243,11 +243,10 @@ class KLProbe(Probe):
         keys = [outcome.item_key for outcome in outcomes if outcome.branch.detail.get(LEFT_OUT)]
         if not keys:
             return ""
-        names = ", ".join(sorted(self._documents[key].id for key in keys))
         limit = f"mean loss above {self._material.most_loss:g} nats per token"
-        words = f"without {len(keys)} documents that the reference cannot model ({limit}): {names}"
+        words = f"without {len(keys)} documents that the reference cannot model ({limit})"
         self._notify(f"The KL is measured {words}.")
-        return words
+        return f"{words}: {', '.join(sorted(self._documents[key].id for key in keys))}"
 
     def _scorer_of(self, engine: Engine, reference: Digest) -> Scorer:
         """The scorer for this engine; a run has one reference head."""

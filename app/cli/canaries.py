@@ -103,7 +103,7 @@ def list_canaries(
 ) -> int:
     """List the canaries and why each exists, or show one.
 
-    The list has kind, lanes, the number of questions in the suite, and where each canary runs.
+    The list has kind, lanes, the number of prompts in the suite, and where each canary runs.
     """
     if canary is not None:
         return _show(canary, own, draws, as_json)
@@ -131,7 +131,7 @@ def list_canaries(
 
 
 def _show(canary: str, own: Path | None, draws: int, as_json: bool) -> int:
-    """One canary with its questions; for people as YAML, the form of its file."""
+    """One canary with its prompts; for people as YAML, the form of its file."""
     from q36eval.canaries.cases import cases_of
     from q36eval.canaries.specification import STANDARD, load_specs
     from q36eval.inert_text import block
@@ -246,4 +246,4 @@ def _checked(file: Path, taken: dict[str, Path]) -> dict[str, Any]:
         count = len(cases_of(spec))
     except UsageError as error:
         return {"file": str(file), "ok": False, "message": str(error)}
-    return {"file": str(file), "ok": True, "message": f"{file}: {spec.id}, {_kind(spec)}, {count} questions"}
+    return {"file": str(file), "ok": True, "message": f"{file}: {spec.id}, {_kind(spec)}; prompts: {count}"}

@@ -47,8 +47,7 @@ def serve(address: str, port: int, allowed: list[str], page: list[str]) -> None:
         with socket.create_server((address, port), family=(socket.AF_INET, socket.AF_INET6)[":" in address]) as tried:
             port = tried.getsockname()[1]
     except OSError as error:
-        place = f"{address} port {port}"
-        why = f"The dashboard cannot listen on {place}: {error.strerror}; name another --address or --port."
+        why = f"Nothing can listen on {address} port {port}: {error.strerror}; name another --address or --port."
         raise UsageError("port-unusable", why) from error
     sys.argv = [str(SCRIPT), *page]
     hosts = [*LOOPBACK, *([] if address in EVERYWHERE else [address]), *allowed]

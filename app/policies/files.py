@@ -2,7 +2,8 @@
 
 from pathlib import Path
 
-from q36eval.app.targets import declared_family
+from q36eval.app.derived_family import LONGEST, undeclared
+from q36eval.app.targets import chosen_family, declared_family
 from q36eval.config import Family, Paths
 from q36eval.errors import Q36Error, UsageError
 from q36eval.gate import Policy
@@ -10,6 +11,7 @@ from q36eval.gate.policy_file import read_policy
 from q36eval.run.suites import shipped_suites, suite_place, texts_of
 
 FILE_ENDINGS = (".yaml", ".yml")
+ANY_MODEL = "any model"
 
 
 def shipped_policies(paths: Paths) -> dict[str, Path]:
@@ -46,10 +48,10 @@ def policy_file(name_or_path: str, paths: Paths) -> Path:
 
 def family_of(policy: Policy, named: str | None, paths: Paths) -> Family:
     """The requested family; else the one judged by this policy, or by the nearest that it extends (the last by name of
-    several); else the project file's.
+    several); else the project file's; else any model, as `standard` judges it.
 
     Raises:
-        UsageError: none exists.
+        UsageError: the requested family does not exist, or a family's file is malformed.
     """
     if named is not None:
         return declared_family(named, paths)
@@ -58,7 +60,7 @@ def family_of(policy: Policy, named: str | None, paths: Paths) -> Family:
         own = next((family for family in families if family.policy == name), None)
         if own is not None:
             return own
-    return declared_family(None, paths)
+    return chosen_family(None, paths) or undeclared(ANY_MODEL, ANY_MODEL, ".", context_length=LONGEST)
 
 
 def suite_of(policy: Policy, family: Family) -> str:

@@ -106,7 +106,9 @@ def decide(
         verdict = Verdict.INCONCLUSIVE
     if pre_check:
         lanes = tuple(_of_pre_check(lane) for lane in lanes)
-    headline = _headline(f"{NOTHING_FOUND} (pre-check, not a release)" if nothing_found else verdict, waived)
+    exit_code = _exit_code(verdict, blocking, lacking)
+    word = "NOT MEASURED" if exit_code is ExitCode.NOT_MEASURED else str(verdict)
+    headline = _headline(f"{NOTHING_FOUND} (pre-check, not a release)" if nothing_found else word, waived)
     unjudged = [lane.lane for lane in lanes if lane.verdict is Verdict.NOT_JUDGED]
     headline += f", {' and '.join(unjudged)} not judged" if unjudged else ""
     return GateReport(
@@ -114,7 +116,7 @@ def decide(
         purpose=policy.purpose,
         verdict=verdict,
         headline=headline + (", awaiting sign-off" if awaiting else ""),
-        exit_code=int(_exit_code(verdict, blocking, lacking)),
+        exit_code=int(exit_code),
         decisive=decisive,
         waived=waived,
         lanes=lanes,

@@ -87,7 +87,7 @@ def _steps(report: GateReport, run: "RunRecord", since: Since) -> Iterator[NextS
     if report.verdict is Verdict.FAIL:
         yield from _after_fail(report, run)
     elif report.exit_code == ExitCode.NOT_MEASURED:
-        yield from _unmeasured(run)
+        yield from _unmeasured(report, run)
     elif report.nothing_found:
         why = "a pre-check approves no release; this gate can"
         yield NextStep(f"{_gate(run)} --suite release", why)
@@ -111,8 +111,14 @@ def _steps(report: GateReport, run: "RunRecord", since: Since) -> Iterator[NextS
             yield NextStep(f"q36eval report {run.id} --format card", "the figures for its model card")
 
 
-def _unmeasured(run: "RunRecord") -> Iterator[NextStep]:
-    yield NextStep(_gate(run), "measure again once its reasons are mended")
+def _unmeasured(report: GateReport, run: "RunRecord") -> Iterator[NextStep]:
+    broken = any(each.infrastructure and each.verdict is CriterionVerdict.NOT_MEASURED for each in report.criteria)
+    unable = any(lane.verdict is Verdict.NOT_JUDGED for lane in report.lanes)
+    if broken or not unable:
+        yield NextStep(_gate(run), "measure again once its reasons are mended")
+    if unable:
+        why = "judges by your own prompts: the original fails too many of these"
+        yield NextStep(f"{_gate(run)} --canaries DIR --policy FILE", why)
     if run.identity is not None and run.identity.engine == "openai":
         yield NextStep(f"q36eval gate {branch_option(run)}", "measures in this process what the server does not show")
 
