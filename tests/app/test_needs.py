@@ -180,11 +180,8 @@ def test_a_plan_is_printed_and_nothing_is_measured_or_written(
 ) -> None:
     monkeypatch.setattr("q36eval.engines.in_process.load_model", failing(AssertionError("weights were read")))
     done = q36eval(*command, "--plan", state=tmp_path / "state", code=0)
-    assert "2,048 tokens scored and 192 answers at a time" in done.stdout
-    assert "decoded weights take 12 MiB" in done.stdout
     assert "140 texts of" in done.stdout
     assert "time unknown" in done.stdout
-    assert "Not known yet: the reference's own answers" in done.stdout
     assert not (tmp_path / "state").exists()
     done = q36eval(*command, "--engine-arg", "placement=packed", "--plan", "--json", state=tmp_path / "state")
     for plan in json.loads(done.stdout)["plans"]:

@@ -210,23 +210,6 @@ def test_a_reader_that_does_not_read_keeps_no_command_from_ending(tmp_path: Path
 WEIGHTS = "model.safetensors"
 
 
-def test_a_limit_on_open_files_is_no_fault_of_the_branch(tmp_path: Path, weights: tuple[str, ...]) -> None:
-    branch, state, stderr = copied(folder_of("main"), tmp_path / "main"), tmp_path / "state", tmp_path / "stderr"
-    for number in range(100):
-        (branch / f"model-{number:05}-of-00100.safetensors").write_bytes(b"")
-
-    def limit() -> None:
-        taken = {int(name) for name in os.listdir("/proc/self/fd")}
-        most = [number for number in range(1000) if number not in taken][48]
-        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
-
-    child = forked.start("gate", "--branch", str(branch), *weights, state=state, stderr=stderr, before=limit)
-    assert child.wait() == 4, stderr.read_text()
-    (run,) = runs(state)
-    assert run.verdict is Verdict.INCONCLUSIVE
-    assert "Too many open files" in run.report.criteria[0].reason
-
-
 def test_a_policy_of_billions_of_values_is_refused_within_little_memory(tmp_path: Path) -> None:
     lines = ["a0: &a0 [x, x, x, x, x, x, x, x, x]"]
     lines += [f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]" for n in range(1, 12)]
