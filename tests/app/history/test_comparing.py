@@ -77,7 +77,7 @@ def test_a_divergence_from_another_reference_is_another_figure(history: History)
     }
 
 
-def test_criteria_stand_side_by_side_also_those_of_one_policy_alone(history: History, tmp_path: Path) -> None:
+def test_criteria_stand_side_by_side_also_those_of_one_policy_alone(history: History) -> None:
     rules = small_policy()
     renamed = rules.criteria[0].model_copy(update={"id": "another"})
     other = Policy(name="other", criteria=(renamed, *rules.criteria[1:]))
@@ -90,11 +90,6 @@ def test_criteria_stand_side_by_side_also_those_of_one_policy_alone(history: His
     tools = found["tools"]
     assert (tools.a and tools.a.verdict, tools.b and tools.b.verdict) == ("FAIL", "PASS")
     assert (tools.turned, tools.movement) == (True, "better")
-    shown = commands.q36eval("history", "compare", a.id, b.id, state=tmp_path).stdout
-    lines = shown.partition("Better in B:")[2].splitlines()
-    assert ["tools", "FAIL", "→", "PASS"] in [line.split()[:4] for line in lines], "in the terminal too"
-    assert "not judged" in shown
-    assert "policy: " in shown
 
 
 def test_flips_go_both_ways_and_count_only_what_both_answered(history: History, tmp_path: Path) -> None:
@@ -129,6 +124,4 @@ def test_lists_are_filtered_paged_and_say_what_is_left(history: History, tmp_pat
     today = runs[0].started.date().isoformat()
     assert listed("--since", today, "--until", today)["total"] in (5, 6)  # a day may end meanwhile
     assert listed("--until", "2020-01-01")["total"] == 0
-    shown = commands.q36eval("history", "list", "--limit", "2", state=tmp_path).stdout
-    assert other.id in shown
-    assert "4 of them older: --page 2" in shown
+    assert [run["id"] for run in listed("--limit", "1")["runs"]] == [other.id]

@@ -296,9 +296,6 @@ def test_what_people_decided_stays_where_they_decided_it(tmp_path: Path) -> None
     assert [one.report.verdict for one in other.earlier_decisions(run.id)][-1] is Verdict.PASS
     assert "waivers of another history do not count here" in came.says[0]
     assert (other.waiver_records(), other.sign_offs(run.id), other.blessings_of_run(run.id)) == ([], [], [])
-    shown = commands.q36eval("history", "show", run.id, state=there).stdout
-    assert "from another history, and decided here by its evidence" in shown
-    assert " imported" in commands.q36eval("history", "list", state=there).stdout
 
 
 @pytest.mark.long

@@ -56,11 +56,8 @@ def test_check_names_every_problem_and_exits_2(tmp_path: Path) -> None:
     done = commands.q36eval("policy", "check", own(tmp_path, criteria=wrong), "--json", state=tmp_path)
     found = json.loads(done.stdout)
     assert (done.returncode, found["sound"]) == (2, False)
-    problems = "\n".join(found["problems"])
-    assert "kl-slovak: the texts of sandbox give no kl_divergence of 'slovak'" in problems
-    assert "too-tight: its margin of 0.001 cannot be shown by the 520 items of all" in problems
-    assert "required-freeform: it requires 30 scored, and sandbox has 10 of freeform" in problems
-    assert len(found["problems"]) == 3
+    named = [problem.rpartition(": ")[0].rpartition(" ")[2] for problem in found["problems"]]
+    assert sorted(named) == ["kl-slovak", "required-freeform", "too-tight"]
 
 
 def test_check_says_what_a_lane_is_not_guarded_by(tmp_path: Path) -> None:

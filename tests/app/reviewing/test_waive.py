@@ -170,9 +170,6 @@ def test_a_run_passes_once_it_is_signed_and_nothing_is_measured_for_that(history
     (earlier,) = history.earlier_decisions(run.id)
     assert earlier.report == run.report
     assert commands.q36eval("history", "show", run.id, "--replay", state=tmp_path).returncode == 0
-    shown = commands.q36eval("history", "show", run.id, state=tmp_path).stdout
-    assert "signed by eva" in shown
-    assert "awaiting" in shown.replace("\n", " ")
 
 
 def test_latest_is_the_newest_gate_and_what_has_no_verdict_takes_no_signature(history: History, tmp_path: Path) -> None:

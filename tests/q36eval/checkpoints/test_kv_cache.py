@@ -124,8 +124,6 @@ def test_the_identity_says_what_is_emulated_and_other_dtypes_are_refused() -> No
     emulated = identity_of(EngineSettings(SANDBOX, **states))  # type: ignore[arg-type]
     assert dict(set(emulated.settings.items()) - set(auto.settings.items())) == states
     assert open_engine(EngineSettings(SANDBOX, kv_cache_dtype="fp8_e4m3")).identity == fp8
-    with raises(UsageError, "kv-cache-unsupported", "fp8_e4m3", "turboquant_k8v4"):
-        identity_of(EngineSettings(SANDBOX, kv_cache_dtype="fp4"))
     with raises(UsageError, "option-value", "'fp8'", "float32, bfloat16, float16"):
         identity_of(EngineSettings(SANDBOX, recurrent_state_dtype="fp8"))
 

@@ -10,13 +10,12 @@ import torch
 
 from q36eval.engines import EngineSettings, identity_of, open_engine
 from q36eval.engines.base import ScoreRequest
-from q36eval.errors import UsageError
 from q36eval.kl.corpus import load_corpus
 from q36eval.run.branch import Running
 from q36eval.run.cache_scales import judge_worse_scales
 from tests.commands import q36eval
 from tests.q36eval.checkpoints.inspection.damage import Tensors, edit_tensors
-from tests.raising import failing, raises
+from tests.raising import failing
 from tests.small_corpus import write_corpus
 
 ROOT = Path(__file__).parents[3]
@@ -56,7 +55,6 @@ def test_the_worse_of_both_is_judged_and_named(scales: tuple[float, float, float
     settings = EngineSettings(with_scales(tmp_path / "copy", *scales), kv_cache_dtype="fp8_e4m3")
     engine = open_engine(settings)
     losses = judge_worse_scales(engine, settings, lambda: load_corpus(ROOT / "data/corpus/sandbox"))
-    print(scales, losses)
     assert losses.judged == judged
     assert max(losses.stored, losses.ignored) == {"stored": losses.stored, "ignored": losses.ignored}[judged]
     named = EngineSettings(settings.folder, kv_cache_dtype="fp8_e4m3", kv_scales=judged)
@@ -84,8 +82,6 @@ def test_ignored_scales_are_those_of_no_scales_and_nothing_is_measured_without_a
         before = engine.identity
         assert judge_worse_scales(engine, settings, failing(AssertionError())) is None  # type: ignore[arg-type]
         assert engine.identity == before
-    with raises(UsageError, "option-value", "stored or ignored", "'both'"):
-        identity_of(EngineSettings(folder, kv_scales="both"))
 
 
 def test_a_resumed_run_keeps_the_scales_that_it_judged() -> None:

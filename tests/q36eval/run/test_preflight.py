@@ -294,15 +294,8 @@ def test_too_few_texts_are_refused_before_anything_is_computed(tmp_path: Path, m
     done = q36eval("gate", "--branch", "fp8-head", *options, state=state, code=2)
     (said,) = (line for line in done.stderr.splitlines() if line.startswith("q36eval: "))
     assert said.endswith("[too-few-items]")
-    assert (
-        "word-perplexity (min_retention 0.5 on evals.word_perplexity[all]): a figure of this kind requires 30" in said
-    )
-    assert "weigh as 5 of equal size at most" in said
-    assert (
-        f"kl-divergence (max_value 0.1 on kl.kl_divergence[all]): a figure of this kind requires {LEAST_CLUSTERS}"
-        in said
-    )
-    assert "corpus.yaml has 8 of all" in said
+    for named in ("evals.word_perplexity[all]", "weigh as 5", "kl.kl_divergence[all]", f"requires {LEAST_CLUSTERS}"):
+        assert named in said
     assert not History.open(state / "history.sqlite").list_runs()
 
 

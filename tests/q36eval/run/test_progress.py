@@ -44,9 +44,6 @@ def test_history_hears_of_stages_at_most_once_a_second_and_of_what_is_asked_agai
     following.advance(6)
     assert known() == ("measuring the branch", 9, 9)
     assert console.told == [("measuring the branch", 9), 2, 1, 6]
-    history = History.open(tmp_path / "h.sqlite")
-    run = history.start_run(family="sandbox", branch="main", identity=None, reference_identity=None)
-    following = Followed(Console(), history, run.id)
 
     def times_out(requests):
         return (Scored(request, None, error="timeout") for request in requests)
