@@ -116,7 +116,8 @@ class Branches:
                 wanted = request(branch=target, waivers_from=self._source(name))
                 yield _judged(_measured(wanted, self._paths, history), folder)
             except Q36Error as error:
-                if self.alone or _of_all(error):
+                # a problem of the whole gate, not of one branch, ends it
+                if self.alone or any(not problem.of_branch for problem in getattr(error, "problems", ())):
                     raise
                 yield _not_judged(name, error, folder)
 
@@ -220,11 +221,6 @@ def finish(judged: Iterable[Judged], branches: Branches, history: "History", out
     elif not branches.alone and not Quiet.wanted:
         _print_lanes(done)
     return code
-
-
-def _of_all(error: Q36Error) -> bool:
-    """Whether the error concerns the whole gate and not one branch."""
-    return any(not problem.of_branch for problem in getattr(error, "problems", ()))
 
 
 def _measured(request: Request, paths: Paths, history: "History") -> "RunRecord":

@@ -147,7 +147,7 @@ def _run() -> int:
         sentence = f"{where}{error.strerror or error}; no verdict; earlier measurements are kept."
         return _failed(code, sentence, ExitCode.NOT_MEASURED)
     except BaseException as error:
-        if not isinstance(error, Exception) and not _is_panic(error):
+        if not isinstance(error, Exception) and type(error).__name__ != "PanicException":  # of a package in Rust
             raise
         return _usage_code(error) or _record_crash(error)
     return result if isinstance(result, int) else 0
@@ -191,11 +191,6 @@ def _usage_code(error: BaseException) -> int | None:
     return _failed("usage", f"{sentence}{end} See {help_of} --help.", ExitCode.USAGE)
 
 
-def _is_panic(error: BaseException) -> bool:
-    """Whether a package in Rust panicked, as tokenizers does on an expression of a tokenizer.json that never ends."""
-    return type(error).__name__ == "PanicException"
-
-
 def _record_crash(error: BaseException) -> int:
     try:
         log = Paths.default().state / "crash.log"
@@ -211,7 +206,7 @@ def _record_crash(error: BaseException) -> int:
     except OSError as unwritten:
         details = f"details could not be kept in {log} ({unwritten.strerror})"
     code, what = "internal-error", "q36eval itself failed"
-    if _is_panic(error):
+    if not isinstance(error, Exception):  # as tokenizers panics on an expression that never ends
         code, what = "tokenizer-failed", "A Rust package failed, most often on a checkpoint's tokenizer.json"
     sentence = f"{what} ({type(error).__name__}: {error}); nothing was judged, {details}."
     return _failed(code, sentence, ExitCode.NOT_MEASURED)

@@ -198,7 +198,7 @@ def bless(
     if as_json:
         print_json(blessing.model_dump(mode="json"))
         return
-    print_plain(f"Blessed {blessing.branch} as run {blessing.run_id} found it, by {blessing.owner}.")
+    print_plain(f"{blessing.owner} blessed {blessing.branch}: drift is measured from run {blessing.run_id}.")
 
 
 @app.command("sign-off")

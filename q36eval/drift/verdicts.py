@@ -142,7 +142,7 @@ def _judged(
     """State and statement, and of a comparison its figures."""
     newest = points[-1]
     if newest.estimator not in ESTIMATORS:
-        return _state(DriftState.CHART_ONLY, f"Not paired, as it is a {newest.estimator}; limit it in the policy.")
+        return _state(DriftState.CHART_ONLY, f"Not compared: a {newest.estimator} cannot be paired; set a limit.")
     if blessed.run_id is None:
         return _state(DriftState.NOT_BLESSED, f"No run is blessed to compare with; accept one with {BLESS}.")
     unmeasured = unmeasured_since(points, runs)

@@ -59,15 +59,17 @@ def to_console(document: Document, *, details: bool = True) -> "RenderableType":
 
 
 def verdict_line(document: Document, width: int = MAX_CHARACTERS) -> "Text":
-    """The verdict, the branch, the run and the policy: the whole output of a quiet gate. A long path loses its
-    beginning, so that the run stays complete."""
+    """The verdict, the branch, the run and the policy: the whole output of a quiet gate. Without room for all, a path
+    loses its beginning, then the policy goes: the run stays complete."""
     report, run = document.report, document.run
     line = _text(report.headline, STYLES[report.verdict])
-    subject, rest = ("", "") if run is None else (document.subject, f", run {run.id}, ")
-    rest += f"policy {report.policy}"
-    room = max(CELL_AT_MOST, width - len(line) - 2 - len(rest))
-    subject = subject if len(subject) <= room else f"…{subject[1 - room :]}"
-    return line.append("  ").append_text(_text(f"{subject}{rest}"))
+    subject, named = ("", "") if run is None else (document.subject, f", run {run.id}")
+    policy = f"{', ' * bool(named)}policy {report.policy}"
+    room = width - len(line) - 2 - len(named)
+    if room - len(policy) >= min(len(subject), CELL_AT_MOST):
+        named, room = named + policy, room - len(policy)
+    subject = subject if len(subject) <= max(1, room) else f"…{subject[len(subject) + 1 - max(1, room) :]}"
+    return line.append("  ").append_text(_text(f"{subject}{named}"))
 
 
 @dataclass(frozen=True)
