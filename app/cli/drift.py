@@ -29,7 +29,7 @@ def drift(
         str | None,
         typer.Option(
             "--branch",
-            help="Branch name, or path of a checkpoint folder; all branches by default.",
+            help="Branch name, folder or Hub name; all branches by default.",
         ),
     ] = None,
     family: FamilyOption = None,

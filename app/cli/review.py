@@ -210,8 +210,8 @@ def sign_off(
 ) -> None:
     """Sign a finished run.
 
-    A signature gives `gate --require-sign-off` what it waits for and accepts gains marked as anomalous, of that report
-    only. It changes nothing else.
+    A signature gives `gate --require-sign-off` what it waits for, and accepts gains marked as anomalous and a PASS
+    after more attempts than the policy allows. It changes nothing else.
     """
     from q36eval.history.decisions import sign
 
