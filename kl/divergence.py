@@ -1,7 +1,6 @@
 """Exact per-token figures of a branch against its reference over the full vocabulary: portable code, in float64."""
 
 from collections.abc import Iterator, Sequence
-from concurrent.futures import Executor
 from dataclasses import dataclass, fields
 
 import torch
@@ -45,20 +44,16 @@ class TokenFigures:
         return cls(*(torch.cat([getattr(part, column.name) for part in parts]) for column in fields(cls)))
 
 
-def token_figures(
-    reference_logits: Tensor, branch_logits: Tensor, labels: Tensor, threads: Executor | None = None
-) -> TokenFigures:
+def token_figures(reference_logits: Tensor, branch_logits: Tensor, labels: Tensor) -> TokenFigures:
     """All per-token figures from the logits [T, V] of both deployments and the labels [T], on any device.
 
     KL(p || q) = sum_v p_v (log p_v - log q_v), with 0 log 0 = 0 (Kullback and Leibler 1951, eq. 2.4).
     """
-
-    def figures(rows: slice) -> TokenFigures:
-        with torch.inference_mode():  # which each thread sets
-            return _figures(reference_logits[rows].double(), branch_logits[rows].double(), labels[rows])
-
-    each = map if threads is None else threads.map
-    return TokenFigures.concatenated(list(each(figures, _runs(len(labels), reference_logits.shape[-1]))))
+    parts = [
+        _figures(reference_logits[rows].double(), branch_logits[rows].double(), labels[rows])
+        for rows in _runs(len(labels), reference_logits.shape[-1])
+    ]
+    return TokenFigures.concatenated(parts)
 
 
 def kl_divergence(log_p: Tensor, log_q: Tensor) -> Tensor:

@@ -1,6 +1,5 @@
 """Per-token figures from final hidden states: the reference's logits rebuilt through its own head, in chunks."""
 
-from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from typing import Any
 
@@ -76,11 +75,8 @@ class Scorer:
         return list(zip(*columns, strict=True))
 
     def _portable(self, reference_states: Tensor, branch_states: Tensor, labels: Tensor) -> TokenFigures:
-        # two threads: workers, if any, leave this process one thread an operation, and no digit depends on their number
-        with ThreadPoolExecutor(2) as threads:
-            reference = threads.submit(torch.inference_mode()(self._head.logits), reference_states)
-            branch = self.engine.logits(branch_states)
-            return token_figures(reference.result(), branch, labels, threads)
+        reference = self._head.logits(reference_states)
+        return token_figures(reference, self.engine.logits(branch_states), labels)
 
     def _rows(self, device: torch.device) -> int:
         """Rows whose logits fill a tile: two tiles are held at a time."""

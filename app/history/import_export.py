@@ -213,4 +213,4 @@ def _difference(run: RunRecord, theirs: GateReport, ours: GateReport) -> str | N
 
 def _verdicts(report: GateReport) -> tuple[object, ...]:
     lanes = tuple((lane.lane, lane.verdict, lane.waived) for lane in report.lanes)
-    return report.verdict, report.headline, report.exit_code, lanes, tuple((c.id, c.verdict) for c in report.criteria)
+    return report.verdict, report.exit_code, lanes, tuple((c.id, c.verdict) for c in report.criteria)

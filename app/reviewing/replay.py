@@ -86,7 +86,7 @@ def _verdicts(document: dict[str, Any]) -> tuple[object, ...]:
         for entry in report.get(kind, ())
     }
     run = document.get("run") or {}
-    return run.get("verdict"), report.get("verdict"), report.get("exit_code"), report.get("headline"), named
+    return run.get("verdict"), report.get("verdict"), report.get("exit_code"), named
 
 
 def _by_name(entries: list[Any]) -> dict[str, Any]:

@@ -95,10 +95,8 @@ class _Blessed:
 
 
 def _metric(points: Sequence[SeriesPoint], runs: Sequence[SeriesRun], blessed: _Blessed, watched: bool) -> MetricDrift:
-    base = next((point for point in points if point.run.id == blessed.run_id), None)
-    # one probe alone over other items, such as one canary, does not replace the newest gate
-    points = [p for p in points if base is None or p.run.policy is not None or p.suite_sha256 == base.suite_sha256]
     newest = points[-1]
+    base = next((point for point in points if point.run.id == blessed.run_id), None)
     drawn = _points(points, base or newest)
     found = _judged(points, drawn, runs, blessed, base)
     return MetricDrift(

@@ -66,6 +66,8 @@ WATCHED = "watch_incidents"
 """The metric of a watched deployment: the next round is automatic."""
 
 
+UNABLE = {"reference-fails", "too-few-scored"}
+"""The codes of a criterion that the reference cannot do; other prompts may change that."""
 AT_FAULT = "shows whether the checkpoint or the engine is at fault"
 
 
@@ -113,7 +115,8 @@ def _steps(report: GateReport, run: "RunRecord", since: Since) -> Iterator[NextS
 
 def _unmeasured(report: GateReport, run: "RunRecord") -> Iterator[NextStep]:
     broken = any(each.infrastructure and each.verdict is CriterionVerdict.NOT_MEASURED for each in report.criteria)
-    unable = any(lane.verdict is Verdict.NOT_JUDGED for lane in report.lanes)
+    codes = {each.code for each in report.criteria if each.verdict is CriterionVerdict.NOT_JUDGED}
+    unable = any(lane.verdict is Verdict.NOT_JUDGED for lane in report.lanes) and bool(codes & UNABLE)
     if broken or not unable:
         yield NextStep(_gate(run), "measure again once its reasons are mended")
     if unable:
