@@ -2,12 +2,13 @@
 
 from collections.abc import Iterator
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
 from q36eval.canaries.answers import judged_answer
 from q36eval.canaries.cases import Case
-from q36eval.canaries.checks import CHECKS
+from q36eval.canaries.checks import CHECKS, NotJudgedError
 from q36eval.canaries.checks.base import Check, Expected, Failure, Tools
 from q36eval.canaries.must_pass import MARGIN_FLOOR_NATS, Standing, standing, why_not_absolute
 from q36eval.canaries.outcomes import UNREADABLE, PlannedItem, cause_of, competence_of, failure_causes
@@ -147,6 +148,8 @@ def test_an_answer_that_cannot_be_read_has_no_score_and_no_error(monkeypatch: py
     assert judged_answer(case, "A", "stop", 2).score == 1.0
     # cut off at its budget it is wrong, whatever might have been read of it
     assert judged_answer(case, "A?", "length", 8).score == 0.0
+    monkeypatch.setattr("q36eval.canaries.answers.run_checks", Mock(side_effect=[NotJudgedError("slow"), []]))
+    assert [judged_answer(case, "B", "stop", 2).score for _ in range(2)] == [None, 1.0]  # the next try may finish
 
 
 @pytest.mark.parametrize("text", ["<think>\n\n</think>\n\nA", "A</think>"])
