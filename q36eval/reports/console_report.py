@@ -68,7 +68,8 @@ def verdict_line(document: Document, width: int = MAX_CHARACTERS) -> "Text":
     room = width - len(line) - 2 - len(named)
     if room - len(policy) >= min(len(subject), CELL_AT_MOST):
         named, room = named + policy, room - len(policy)
-    subject = subject if len(subject) <= max(1, room) else f"…{subject[len(subject) + 1 - max(1, room) :]}"
+    if len(subject) > (room := max(1, room)):
+        subject = f"…{subject[len(subject) + 1 - room :]}"
     return line.append("  ").append_text(_text(f"{subject}{named}"))
 
 

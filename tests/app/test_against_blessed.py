@@ -177,7 +177,8 @@ def test_exit_codes_without_a_blessing_stable_drifting_and_accepted(history: His
     body = json.loads(found.stdout)
     (moved,) = [metric for metric in body["metrics"] if metric["state"] == "drifting"]
     assert (body["exit_code"], body["watched"]) == (1, len(small_policy().criteria) - 1)  # faults are a count
-    assert (moved["key"], moved["since_run_id"]) == (TOOLS, runs[3].id)
+    assert (moved["key"], moved["since_run_id"], moved["worse"]) == (TOOLS, runs[3].id, True)
+    assert moved["difference"]["effect"] == pytest.approx(0.29)
     assert drift("--metric", "accuracy").returncode == 0
     history.bless(runs[-1].id, owner="eva", reason="known, and worth it")
     assert drift().returncode == 0

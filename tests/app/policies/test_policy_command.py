@@ -45,7 +45,7 @@ def test_explain_says_what_blocks_and_what_only_warns(tmp_path: Path) -> None:
     assert "368 sources, taken as independent, may miss what fewer than 1.00 %" in " ".join(release.split())
 
 
-def test_check_names_every_problem_and_exits_2(tmp_path: Path) -> None:
+def test_check_names_every_problem_and_exits_2(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     margin = {"kind": "max_increase", "value": 0.001, "source": "x"}
     wrong = [
         {"id": "kl-slovak", "probe": "kl", "metric": "kl_divergence", "slice": "slovak", "lanes": ["freeform"]}
@@ -58,6 +58,9 @@ def test_check_names_every_problem_and_exits_2(tmp_path: Path) -> None:
     assert (done.returncode, found["sound"]) == (2, False)
     named = [problem.rpartition(": ")[0].rpartition(" ")[2] for problem in found["problems"]]
     assert sorted(named) == ["kl-slovak", "required-freeform", "too-tight"]
+    monkeypatch.chdir(tmp_path)  # where no project file names a family
+    done = commands.q36eval("policy", "check", own(tmp_path, extends="standard"), "--json", state=tmp_path, code=0)
+    assert json.loads(done.stdout)["checked_for"] == "family any model, suite standard"
 
 
 def test_check_says_what_a_lane_is_not_guarded_by(tmp_path: Path) -> None:

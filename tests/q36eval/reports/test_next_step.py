@@ -18,7 +18,7 @@ from q36eval.reports.html_report import to_html
 from q36eval.reports.markdown_report import to_markdown
 from q36eval.reports.next_step import Since, next_steps
 from q36eval.reports.ui_address import UI_URL, links
-from tests.q36eval.gate import test_lanes_not_judged
+from tests.q36eval.gate import test_lanes_not_judged as lanes
 from tests.q36eval.gate.evidence import only
 from tests.q36eval.reports.report_samples import (
     HOSTILE,
@@ -65,10 +65,8 @@ def test_what_is_told_fits_the_verdict() -> None:
     assert [step.split()[1:3] for step in steps(gaining)] == [["review", "sign-off"], ["gate", "--resume"]]
     broken = open_.model_copy(update={"exit_code": 4})
     assert steps(broken) == ["q36eval gate --branch main"]
-    required = test_lanes_not_judged.POLICY.model_copy(update={"required": test_lanes_not_judged.BOTH})
-    unable = test_lanes_not_judged.judged(
-        test_lanes_not_judged.answers("structured", 50), test_lanes_not_judged.flips({"json": (2, 0)}), policy=required
-    )
+    required = lanes.POLICY.model_copy(update={"required": lanes.BOTH})
+    unable = lanes.judged(lanes.answers("structured", 50), lanes.flips({"json": (2, 0)}), policy=required)
     assert steps(unable) == ["q36eval gate --branch main --canaries DIR --policy FILE"]
     served = IDENTITY.model_copy(update={"engine": "openai"})
     assert steps(broken, identity=served) == [
